@@ -1,0 +1,167 @@
+"""The ``samebytes`` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from samebytes import __version__, doctor, execute, paths, record, settings, show
+from samebytes import study as studies
+from samebytes.errors import SamebytesError
+
+app = typer.Typer(
+    help="What a serving flag does to a language model's speed and to its output bytes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _reported(command: Command) -> Command:
+    """Turn an error meant for the person at the keyboard into one message and exit code 1."""
+
+    @wraps(command)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except SamebytesError as error:
+            typer.echo(f"samebytes: {error}", err=True)
+            raise typer.Exit(1) from None
+
+    return wrapper  # type: ignore[return-value]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """What a serving flag does to a language model's speed and to its output bytes."""
+
+
+@app.command(epilog="Example: samebytes run ngram --study quick")
+@_reported
+def run(
+    config: Annotated[str, typer.Argument(help="Server config: a file in configs/.")],
+    study: Annotated[str, typer.Option(help="Study: a file in studies/.")] = "quick",
+    model: Annotated[str, typer.Option(help="Another model: embedded name, local folder or hub id.")] = "",
+    base_url: Annotated[str, typer.Option(help="Measure this running server instead of starting one.")] = "",
+    label: Annotated[str, typer.Option(help="Name of the record; the config's name if left out.")] = "",
+    workloads: Annotated[str, typer.Option(help="Comma-separated workloads.")] = "",
+    limit: Annotated[int, typer.Option(help="Prompts per workload; 0: the study's.")] = 0,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer in tokens; 0: the study's.")] = 0,
+    concurrency: Annotated[int, typer.Option(help="Requests in flight in a concurrent leg; 1: no such leg.")] = 0,
+    dup: Annotated[int, typer.Option(help="Copies of each prompt in the concurrent leg.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the server; 0: a free one.")] = 0,
+    results_dir: Annotated[str, typer.Option(help="Folder for records; results/ if left out.")] = "",
+) -> None:
+    """Run one config: start its server, send the prompts, leave one record.
+
+    Executes notebooks/run_config.ipynb through papermill; the executed notebook lies beside the record. An interrupted
+    run goes on where it stopped.
+    """
+    parameters = {
+        "config": config,
+        "study": study,
+        "model": model,
+        "base_url": base_url,
+        "label": label,
+        "workloads": workloads,
+        "limit": limit,
+        "max_tokens": max_tokens,
+        "concurrency": concurrency,
+        "dup": dup,
+        "port": port,
+        "results_dir": results_dir,
+    }
+    path = execute.run_config(parameters, quiet=not sys.stdout.isatty())
+    typer.echo(str(path))
+
+
+@app.command(epilog="Example: samebytes study quick --dry-run")
+@_reported
+def study(
+    name: Annotated[str, typer.Argument(help="Study: a file in studies/.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and what would be measured.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Measure again what the engine refused here.")
+    ] = False,
+    results_dir: Annotated[Path | None, typer.Option(help="Folder for records; results/ if left out.")] = None,
+) -> None:
+    """Measure every run of a study that has no complete record yet.
+
+    A config that the engine refuses on this machine is a result: it is listed, and the others go on.
+    """
+    if dry_run:
+        for step in studies.steps(settings.study(name), results_dir):
+            flags = " ".join(settings.arguments(step.plan.flags))
+            leg = "" if step.plan.leg is None else f" + {step.plan.leg.concurrency}-way leg"
+            typer.echo(f"{step.state:11} {step.run.label}: {flags}{leg}")
+        return
+    quiet = not sys.stdout.isatty()
+    outcome = studies.conduct(
+        name, results_dir=results_dir, retry_failed=retry_failed, say=_silent if quiet else typer.echo, quiet=quiet
+    )
+    typer.echo(f"{name}: {len(outcome.measured)} measured, {len(outcome.kept)} complete already")
+    for label, reason in outcome.failed.items():
+        typer.echo(f"{label}: cannot run here: {reason}")
+    for label, reason in outcome.unmeasured.items():
+        typer.echo(f"{label}: not measured: {reason}", err=True)
+    if outcome.unmeasured:
+        raise typer.Exit(1)
+
+
+def _silent(_: str) -> None:
+    """Take a line of progress where no terminal shows it."""
+
+
+@app.command(name="show", epilog="Example: samebytes show results/cpu-smollm2-135m/ngram.json")
+@_reported
+def show_record(
+    path: Annotated[Path, typer.Argument(help="A record: results/STUDY/LABEL.json.", metavar="RECORD")],
+) -> None:
+    """Show a record: what was measured, one row per prompt."""
+    typer.echo(show.text(record.load(path)))
+
+
+@app.command(name="doctor", epilog="Example: samebytes doctor --study h200-smollm2-135m")
+@_reported
+def doctor_command(
+    study: Annotated[str, typer.Option(help="Study to examine this machine for.")] = "quick",
+    port: Annotated[int, typer.Option(help="Port that the server shall take; 0: any free one.")] = 0,
+) -> None:
+    """Say what a run needs, what is here, and how to get what is missing."""
+    findings = doctor.examine(study, port or None)
+    for finding in findings:
+        typer.echo(f"{'ok     ' if finding.ok else 'MISSING'} {finding.name}: {finding.text}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command(name="list", epilog="Example: samebytes list")
+@_reported
+def list_names() -> None:
+    """List configs and studies, with why each exists."""
+    for name in settings.names(paths.configs()):
+        typer.echo(f"config {name}: {settings.config(name).why.strip()}")
+    for name in settings.names(paths.studies()):
+        typer.echo(f"study {name}: {settings.study(name).title}")
+
+
+if __name__ == "__main__":
+    app()

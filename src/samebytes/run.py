@@ -1,0 +1,564 @@
+"""One run: a config on a server of its own, the prompts streamed to it, one record on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from samebytes import engine, machine, metrics, model, paths, record, server, serverlog, settings, workloads
+from samebytes.client import Client, Endpoint, Features, RequestSpec, negotiate
+from samebytes.errors import EngineError, RecordError, UsageError, unknown
+from samebytes.record import ClientLoad, ConfigInfo, Launch, ModelInfo, Pass, PromptInfo, Record, Request, Sampling
+from samebytes.settings import Leg, Plan
+from samebytes.stream import to_request
+from samebytes.telemetry import Sampler
+from samebytes.workloads import Prompt
+
+WARMUP_TOKENS = 64
+ATTEMPTS = 3
+"""How often a pass that foreign load disturbed is measured before its last try is kept, load and all."""
+
+Say = Callable[[str], None]
+
+
+def measure(plan: Plan, say: Say = print) -> Record:
+    """Measure one config and leave its record.
+
+    A complete record of the same settings is returned as it is; an interrupted one is resumed.
+
+    Parameters
+    ----------
+    plan : Plan
+        Validated parameters.
+    say : callable
+        Takes one line of progress.
+
+    Returns
+    -------
+    Record
+        The record as written to ``plan.record_path``.
+
+    Raises
+    ------
+    UsageError
+        Before anything starts: an unknown name, a busy port, a missing model, too little disk or memory.
+    RecordError
+        Where a record of other settings lies at the same place.
+    EngineError
+        Where the engine refused the config or died; a record with ``status: failed`` and the reason is left.
+    """
+    with _lock(plan.record_path):
+        return _Run(plan, say).measure()
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Hold the record's lock: two runs never write one record."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.stem}.lock")
+    with lock.open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"another run is writing {path}; wait for it, or give this one another label") from None
+        yield
+
+
+def now() -> str:
+    """Return the time in UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def normalised(argv: Sequence[str]) -> list[str]:
+    """Return a server's arguments without what differs from launch to launch: program, port and served name."""
+    flags = [i for i, word in enumerate(argv) if word.startswith("--")]
+    words = list(argv[flags[0] :]) if flags else []
+    for name in ("--port", "--served-model-name", "--model"):
+        if name in words:
+            at = words.index(name)
+            del words[at : at + 2]
+    return words
+
+
+class _Run:
+    """State of one run; `measure` is its whole life."""
+
+    def __init__(self, plan: Plan, say: Say) -> None:
+        self.plan = plan
+        self.say = say
+        self.prompts = workloads.load(paths.workloads(), plan.workloads, plan.limit)
+        self.warmups = workloads.warmup(paths.workloads())
+        self.leg_prompts = self._leg_prompts(plan.leg)
+        self.engine = None if plan.base_url else engine.resolve()
+        self.machine = machine.info()
+        self.served_name = f"samebytes-{secrets.token_hex(4)}"
+        self.port = 0
+        self.record: Record
+        self.features = Features(token_ids=True, chunk_usage=True, template_kwargs=True)
+
+    def _leg_prompts(self, leg: Leg | None) -> list[Prompt]:
+        if leg is None:
+            return []
+        here = {prompt.workload for prompt in self.prompts}
+        known = {folder.name for folder in paths.workloads().iterdir() if folder.is_dir()}
+        for name in leg.workloads:
+            if name not in known:
+                raise unknown("workload of the concurrent leg", name, known)
+        chosen = [prompt for prompt in self.prompts if prompt.workload in leg.workloads]
+        if not chosen:
+            raise UsageError(
+                f"the concurrent leg takes {', '.join(leg.workloads)}, but this run has only {', '.join(sorted(here))}"
+            )
+        return chosen
+
+    # -- before the server --------------------------------------------------------------------------------------------
+
+    def measure(self) -> Record:
+        self.record, argv, env = self._prepare()
+        kept = self._kept()
+        if kept is not None and kept.status == "complete":
+            self.say(f"{self.plan.record_path} is complete; nothing to measure (another label measures again)")
+            return kept
+        if kept is not None:
+            self._resume(kept)
+        todo = self._todo()
+        needs_leg = self.plan.leg is not None and self.record.concurrent() is None
+        self._preflight()
+        try:
+            with self._launch(argv, env) as (launch, base_url, alive, pids):
+                with Client(self._endpoint(base_url), timeout_s=self.plan.study.request_timeout_s) as client:
+                    self._warm_up(client, launch, 1)
+                    if todo:
+                        self._repeat_disturbed(
+                            lambda: self._sequential(client, base_url, alive, todo, [*pids, os.getpid()])
+                        )
+                    if needs_leg and self.plan.leg is not None:
+                        leg = self.plan.leg
+                        self._warm_up(client, None, leg.concurrency)
+                        self._repeat_disturbed(
+                            lambda: self._concurrent(client, base_url, alive, leg, [*pids, os.getpid()])
+                        )
+        except EngineError as error:
+            self.record.status = "failed"
+            self.record.reason = paths.neutral(error.reason)
+            self._save()
+            raise
+        self.record.status = "complete"
+        self.record.reason = None
+        self._save()
+        return self.record
+
+    def _prepare(self) -> tuple[Record, list[str], dict[str, str]]:
+        """Return an empty record of this run's settings, and the server's command and environment."""
+        plan = self.plan
+        flags, env = plan.flags, plan.env
+        if self.engine is None:
+            running = server.connect(plan.base_url or "", model=plan.model if plan.model != plan.study.model else None)
+            info = ModelInfo(id=running.served_model_name)
+            self.served_name = running.served_model_name
+            argv: list[str] = []
+            version = server.version(running.base_url)
+        else:
+            resolved = model.resolve(plan.model)
+            info = ModelInfo(
+                id=resolved.id,
+                revision=resolved.revision,
+                sha256=resolved.sha256,
+                weight_bytes=resolved.weight_bytes,
+                n_params=resolved.n_params,
+            )
+            self.port = plan.port or server.free_port()
+            server.check_port(self.port)
+            ours = ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", self.served_name]
+            argv = self.engine.argv(resolved.path_or_id, [*settings.arguments(flags), *ours])
+            version = None
+        return (
+            Record(
+                status="partial",
+                label=plan.label,
+                study=plan.study.name,
+                note=plan.study.note,
+                config=ConfigInfo(
+                    name=plan.config.name, why=plan.config.why, argv=[paths.neutral(word) for word in argv], env=env
+                ),
+                model=info,
+                machine=self.machine,
+                versions=machine.versions(self.engine, version),
+                sampling=Sampling(max_tokens=plan.max_tokens),
+                prompts=[PromptInfo(id=p.id, workload=p.workload, sha256=p.sha256) for p in self.prompts],
+                warmup_sha256=[p.sha256 for p in self.warmups],
+            ),
+            argv,
+            env,
+        )
+
+    def _kept(self) -> Record | None:
+        """Return the record that lies there already if it is of the same settings, None where there is none."""
+        path = self.plan.record_path
+        if not path.exists():
+            return None
+        kept = record.load(path)
+        changed = differences(kept, self.record)
+        if changed and kept.passes:
+            raise RecordError(
+                f"{path} was measured with other settings ({'; '.join(changed)}). "
+                "Give this run another label, or move that record away"
+            )
+        if changed:
+            return None
+        return kept
+
+    def _resume(self, kept: Record) -> None:
+        """Go on with an interrupted record: finished prompts stay, this server start is a further launch."""
+        kept.versions = self.record.versions
+        kept.config = self.record.config
+        kept.status, kept.reason = "partial", None
+        for launch in kept.launches:
+            if launch.stopped is None:
+                launch.log_excerpt = [*launch.log_excerpt, "samebytes: this launch was cut short"]
+        self.record = kept
+        done = len(kept.sequential())
+        if done or kept.concurrent():
+            left = len(self.record.prompts) - done
+            self.say(
+                f"resuming {self.plan.record_path}: {done} of {len(kept.prompts)} prompts are kept"
+                + (f", {left} left" if left else ", only the concurrent leg is left")
+            )
+
+    def _todo(self) -> list[Prompt]:
+        done = {request.id for request in self.record.sequential()}
+        return [prompt for prompt in self.prompts if prompt.id not in done]
+
+    def _preflight(self) -> None:
+        plan = self.plan
+        if self.engine is None:
+            return
+        gpu = self.machine.gpu is not None and "cpu" not in (self.record.versions.torch or "")
+        if plan.study.device == "gpu" and not gpu:
+            raise UsageError(
+                f"study {plan.study.name!r} needs a GPU and none is usable here; "
+                f"studies for any machine: {', '.join(_studies_without_gpu())}"
+            )
+        kv_gib = float(plan.env.get("VLLM_CPU_KVCACHE_SPACE", "0")) if not gpu else 0.0
+        machine.check_room(
+            plan.results_dir, self.record.model.weight_bytes, kv_bytes=int(kv_gib * 2**30), needs_gpu=gpu
+        )
+
+    # -- the server ---------------------------------------------------------------------------------------------------
+
+    def _endpoint(self, base_url: str) -> Endpoint:
+        return Endpoint(base_url=base_url, api_key=os.environ.get("OPENAI_API_KEY", "EMPTY"), model=self.served_name)
+
+    @contextlib.contextmanager
+    def _launch(
+        self, argv: list[str], env: dict[str, str]
+    ) -> Iterator[tuple[Launch, str, Callable[[], None], list[int]]]:
+        """Start the server (or join a running one) and keep its launch in the record up to date."""
+        if self.engine is None:
+            base_url = self.plan.base_url or ""
+            launch = self._new_launch("base_url", base_url)
+            launch.ready, launch.ready_mono = launch.started, launch.started_mono
+            self._describe(launch, base_url, "")
+            yield launch, base_url, lambda: None, []
+            return
+        log = self.plan.record_path.parent / "logs" / f"{self.plan.label}-{len(self.record.launches)}.log"
+        spec = server.ServerSpec(argv=argv, env=env, port=self.port, served_model_name=self.served_name, log_path=log)
+        self.say(f"starting vLLM {self.record.versions.vllm} with config {self.plan.config.name!r} (log: {log})")
+        launch = self._new_launch("samebytes", f"http://127.0.0.1:{self.port}")
+        self._save()
+        last = 0.0
+
+        def waiting(elapsed: float) -> None:
+            nonlocal last
+            if elapsed - last >= 15:
+                last = elapsed
+                self.say(f"  loading for {elapsed:.0f} s")
+
+        try:
+            with server.serve(spec, ready_timeout_s=self.plan.study.ready_timeout_s, on_wait=waiting) as running:
+                launch.started, launch.started_mono = running.started, running.started_mono
+                launch.ready, launch.ready_mono = running.ready, running.ready_mono
+                self.say(f"  ready after {running.ready_mono - running.started_mono:.0f} s")
+                self.record.versions.vllm = server.version(running.base_url) or self.record.versions.vllm
+                self._describe(launch, running.base_url, _read(log))
+                yield launch, running.base_url, running.check_alive, [running.pid]
+                self._describe(launch, running.base_url, _read(log))
+        finally:
+            launch.stopped, launch.stopped_mono = now(), time.monotonic()
+            launch.log_excerpt = [paths.neutral(line) for line in serverlog.excerpt(_read(log))]
+            self._save()
+
+    def _new_launch(self, started_by: str, base_url: str) -> Launch:
+        launch = Launch.model_validate(
+            {
+                "started_by": started_by,
+                "served_model_name": self.served_name,
+                "base_url": base_url,
+                "started": now(),
+                "started_mono": time.monotonic(),
+            }
+        )
+        self.record.launches.append(launch)
+        return launch
+
+    def _describe(self, launch: Launch, base_url: str, log: str) -> None:
+        """Put the KV pool, the graphs, the backend and the scheduling of a ready server into its launch."""
+        facts = serverlog.facts(log)
+        snapshot = _scrape(base_url)
+        launch.kv_cache_tokens = (snapshot.kv_cache_tokens() if snapshot else None) or facts.kv_cache_tokens
+        launch.max_concurrency = facts.max_concurrency
+        launch.kv_cache_bytes = facts.kv_cache_bytes
+        launch.graph_bytes = facts.graph_bytes
+        launch.attention_backend = facts.attention_backend
+        launch.async_scheduling = facts.async_scheduling
+        if snapshot is not None:
+            cached = snapshot.cache_config.get("enable_prefix_caching")
+            launch.prefix_caching = None if cached is None else cached == "True"
+            launch.process_start_time = snapshot.value("process_start_time")
+
+    # -- passes -------------------------------------------------------------------------------------------------------
+
+    def _spec(self, prompt: Prompt, copy_index: int = 0, max_tokens: int | None = None) -> RequestSpec:
+        return RequestSpec(
+            id=prompt.id,
+            workload=prompt.workload,
+            copy_index=copy_index,
+            messages=[{"role": "user", "content": prompt.text}],
+            max_tokens=max_tokens or self.plan.max_tokens,
+            temperature=self.record.sampling.temperature,
+            seed=self.record.sampling.seed,
+            features=self.features,
+        )
+
+    def _warm_up(self, client: Client, launch: Launch | None, concurrency: int) -> None:
+        """Send unrecorded requests at the pass's own concurrency; the first finds out what the server can tell."""
+        tokens = min(self.plan.max_tokens, WARMUP_TOKENS)
+        count = max(2, concurrency)
+        specs = [self._spec(self.warmups[i % len(self.warmups)], i, tokens) for i in range(count)]
+        if launch is not None:
+            self.features = negotiate(client, specs[0])
+            self.record.sampling.token_ids = self.features.token_ids
+            self.record.sampling.chunk_usage = self.features.chunk_usage
+            specs = [self._spec(self.warmups[1 % len(self.warmups)], 1, tokens)]
+        for result in client.send(specs, concurrency=concurrency).results:
+            if result.status != "ok":
+                raise EngineError(f"the warm-up request {result.id} failed: {result.status}: {result.error}")
+        if launch is not None:
+            launch.warmed, launch.warmed_mono = now(), time.monotonic()
+            self._save()
+
+    def _repeat_disturbed(self, attempt: Callable[[], Pass]) -> None:
+        """Measure a pass again while other load disturbed it; the last try stays, its load in the record."""
+        allowed = self.plan.study.max_foreign_load
+        for left in reversed(range(ATTEMPTS)):
+            measured = attempt()
+            load, steal = measured.host.load or 0.0, measured.host.steal or 0.0
+            if allowed is None or (load <= allowed and steal <= allowed):
+                return
+            what = f"foreign load {load:.2f} cores, steal {steal:.0%}; allowed: {allowed:g}"
+            if left == 0:
+                self.say(f"  disturbed ({what}); kept after {ATTEMPTS} tries")
+                return
+            self.say(f"  disturbed ({what}); measuring this pass again")
+            measured.voided = f"disturbed: {what}"
+            self._save()
+
+    def _new_pass(self, kind: str, concurrency: int, dup: int) -> Pass:
+        measured = Pass.model_validate(
+            {
+                "kind": kind,
+                "launch": len(self.record.launches) - 1,
+                "concurrency": concurrency,
+                "dup": dup,
+                "started": now(),
+                "started_mono": time.monotonic(),
+            }
+        )
+        self.record.passes.append(measured)
+        return measured
+
+    def _sequential(
+        self, client: Client, base_url: str, alive: Callable[[], None], todo: list[Prompt], pids: list[int]
+    ) -> Pass:
+        """Send the prompts one by one; scrape between them, so that counters belong to a prompt."""
+        first = before = _settle(base_url)
+        measured = self._new_pass("sequential", 1, 1)
+        host = machine.HostMeter(pids)
+        loads: list[ClientLoad] = []
+        with Sampler(measured.started_mono) as sampler:
+            for number, prompt in enumerate(todo, 1):
+                batch = client.send([self._spec(prompt)], concurrency=1)
+                result = batch.results[0]
+                if result.status != "ok":
+                    alive()
+                after = _settle(base_url)
+                request = to_request(result, measured.started_mono)
+                with _voiding(measured):
+                    _attribute(request, before, after)
+                before = after
+                measured.requests.append(request)
+                loads.append(ClientLoad(cpu_share=batch.cpu_share, lag_p99_s=batch.lag_p99_s))
+                measured.telemetry = sampler.samples
+                self._save()
+                self.say(f"  [{number}/{len(todo)}] {_line(request)}")
+        self._finish(measured, first, before, host, loads)
+        return measured
+
+    def _concurrent(self, client: Client, base_url: str, alive: Callable[[], None], leg: Leg, pids: list[int]) -> Pass:
+        """Send every prompt of the leg ``dup`` times in a fixed order, ``concurrency`` in flight."""
+        specs = [self._spec(prompt, copy) for copy in range(leg.dup) for prompt in self.leg_prompts]
+        self.say(f"  concurrent leg: {len(specs)} requests, {leg.concurrency} in flight")
+        first = _settle(base_url)
+        measured = self._new_pass("concurrent", leg.concurrency, leg.dup)
+        host = machine.HostMeter(pids)
+        with Sampler(measured.started_mono) as sampler, _Gauges(base_url) as gauges:
+            batch = client.send(specs, concurrency=leg.concurrency)
+        if any(result.status != "ok" for result in batch.results):
+            alive()
+        after = _settle(base_url)
+        measured.requests = [to_request(result, measured.started_mono) for result in batch.results]
+        measured.telemetry = sampler.samples
+        measured.peak_kv_usage, measured.peak_running = gauges.peak_kv_usage, gauges.peak_running
+        self._finish(measured, first, after, host, [ClientLoad(cpu_share=batch.cpu_share, lag_p99_s=batch.lag_p99_s)])
+        return measured
+
+    def _finish(
+        self,
+        measured: Pass,
+        first: metrics.Snapshot | None,
+        last: metrics.Snapshot | None,
+        host: machine.HostMeter,
+        loads: list[ClientLoad],
+    ) -> None:
+        measured.host = host.read()
+        measured.client = _worst(loads)
+        measured.makespan_s = _makespan(measured.requests)
+        measured.finished = now()
+        if first is not None and last is not None:
+            with _voiding(measured):
+                measured.metrics = metrics.delta(first, last)
+        measured.complete = True
+        self._save()
+
+    def _save(self) -> None:
+        record.save(self.record, self.plan.record_path)
+
+
+@contextlib.contextmanager
+def _voiding(measured: Pass) -> Iterator[None]:
+    """Void the pass where a counter fell or the server restarted within it."""
+    try:
+        yield
+    except metrics.CounterReset as error:
+        measured.voided = error.reason
+        raise
+
+
+def differences(a: Record, b: Record) -> list[str]:
+    """Return which settings of two records differ, so that the one cannot go on as the other."""
+    pairs = {
+        "config": (a.config.name, b.config.name),
+        "flags": (normalised(a.config.argv), normalised(b.config.argv)),
+        "environment": (a.config.env, b.config.env),
+        "model": (a.model, b.model),
+        "max_tokens": (a.sampling.max_tokens, b.sampling.max_tokens),
+        "prompts": (a.prompts, b.prompts),
+        "machine": ((a.machine.gpu, a.machine.cpu), (b.machine.gpu, b.machine.cpu)),
+        "vLLM version": (a.versions.vllm, b.versions.vllm),
+    }
+    return [f"{name}: {left!r} and {right!r}"[:300] for name, (left, right) in pairs.items() if left != right]
+
+
+def _studies_without_gpu() -> list[str]:
+    return [name for name in settings.names(paths.studies()) if settings.study(name).device != "gpu"]
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _scrape(base_url: str) -> metrics.Snapshot | None:
+    try:
+        return metrics.fetch(base_url)
+    except metrics.MetricsUnavailable:
+        return None
+
+
+def _settle(base_url: str) -> metrics.Snapshot | None:
+    """Return the counters once they stand still; None where the server exports none."""
+    try:
+        return metrics.settle(base_url)
+    except metrics.MetricsUnavailable:
+        return None
+
+
+def _attribute(request: Request, before: metrics.Snapshot | None, after: metrics.Snapshot | None) -> None:
+    """Give a prompt what the counters rose by while it was alone on the server."""
+    if before is None or after is None:
+        return
+    rise = metrics.delta(before, after)
+    for name in ("drafts", "draft_tokens", "accepted_tokens", "preemptions"):
+        value = rise.get(name)
+        setattr(request, name, None if value is None else int(value))
+    old, new = before.accepted_per_pos(), after.accepted_per_pos()
+    if old is not None and new is not None:
+        request.accepted_per_pos = [int(b - a) for a, b in zip(old, new, strict=True)]
+
+
+def _makespan(requests: Sequence[Request]) -> float | None:
+    """Return the last finish minus the first send, in seconds."""
+    sent = [r.sent_s for r in requests if r.sent_s is not None]
+    ends = [r.finish_s for r in requests if r.finish_s is not None]
+    return max(ends) - min(sent) if sent and ends else None
+
+
+def _worst(loads: Sequence[ClientLoad]) -> ClientLoad:
+    """Return the highest CPU share and lag of a pass's batches: a mean would hide the one that mattered."""
+    shares = [load.cpu_share for load in loads if load.cpu_share is not None]
+    lags = [load.lag_p99_s for load in loads if load.lag_p99_s is not None]
+    return ClientLoad(cpu_share=max(shares, default=None), lag_p99_s=max(lags, default=None))
+
+
+def _line(request: Request) -> str:
+    if request.status != "ok":
+        return f"{request.id}: {request.status}: {request.error}"
+    speed = "" if request.decode_tok_s is None else f", {request.decode_tok_s:.1f} tok/s"
+    return f"{request.id}: {request.completion_tokens} tokens{speed}"
+
+
+class _Gauges:
+    """Peaks of gauges during a concurrent leg, scraped twice a second in a thread."""
+
+    def __init__(self, base_url: str) -> None:
+        self.peak_kv_usage: float | None = None
+        self.peak_running: float | None = None
+        self._base_url = base_url
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gauges", daemon=True)
+
+    def __enter__(self) -> _Gauges:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            snapshot = _scrape(self._base_url)
+            if snapshot is None:
+                return
+            self.peak_kv_usage = _max(self.peak_kv_usage, snapshot.value("kv_cache_usage"))
+            self.peak_running = _max(self.peak_running, snapshot.value("requests_running"))
+
+
+def _max(a: float | None, b: float | None) -> float | None:
+    return b if a is None else a if b is None else max(a, b)

@@ -1,0 +1,146 @@
+"""A study: a loop over its runs, each in a notebook of its own; the records on disk are the only memory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from samebytes import execute, paths, record, settings
+from samebytes.errors import SamebytesError, UsageError
+from samebytes.settings import Plan, Run, Study
+
+State = Literal["to measure", "to resume", "complete", "failed here"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a study and what its record says so far."""
+
+    run: Run
+    plan: Plan
+    state: State
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a study came to: labels measured now, kept, refused by the engine, and left unmeasured."""
+
+    measured: list[str]
+    kept: list[str]
+    failed: dict[str, str]
+    unmeasured: dict[str, str]
+
+
+def steps(study: Study, results_dir: Path | None = None) -> list[Step]:
+    """Return the study's runs in its file's order (the control first) with the state of each."""
+    return [_step(run, _plan(study, run, results_dir)) for run in study.runs]
+
+
+def _plan(study: Study, run: Run, results_dir: Path | None) -> Plan:
+    return settings.plan(_parameters(study, run, results_dir))
+
+
+def _parameters(study: Study, run: Run, results_dir: Path | None) -> dict[str, object]:
+    given: dict[str, object] = {"study": study.name, "config": run.config, "label": run.label}
+    if results_dir is not None:
+        given["results_dir"] = str(results_dir)
+    return given
+
+
+def _step(run: Run, plan: Plan) -> Step:
+    if not plan.record_path.exists():
+        return Step(run, plan, "to measure")
+    kept = record.load(plan.record_path)
+    if kept.status == "complete":
+        return Step(run, plan, "complete")
+    if kept.status == "failed" and not kept.passes:
+        # The engine refused this config on this machine before a prompt was sent: that is its result.
+        return Step(run, plan, "failed here", kept.reason)
+    return Step(run, plan, "to resume")
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".study.lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"another study is running into {folder}; wait for it to end") from None
+        yield
+
+
+def conduct(
+    name: str,
+    *,
+    results_dir: Path | None = None,
+    retry_failed: bool = False,
+    say: Callable[[str], None] = print,
+    quiet: bool = False,
+) -> Outcome:
+    """Measure what a study still lacks.
+
+    Parameters
+    ----------
+    name : str
+        The study.
+    results_dir : Path or None
+        Where records go; None: ``results/`` of the project.
+    retry_failed : bool
+        Measure again what the engine refused on this machine.
+    say : callable
+        Takes one line of progress.
+    quiet : bool
+        Keep the notebooks' own output off the terminal.
+
+    Returns
+    -------
+    Outcome
+        A config that cannot run here is a result and stops nothing.
+
+    Raises
+    ------
+    UsageError
+        Where another study is running into the same folder.
+    """
+    study = settings.study(name)
+    folder = (results_dir or paths.results()) / study.name
+    measured: list[str] = []
+    failed: dict[str, str] = {}
+    unmeasured: dict[str, str] = {}
+    with _lock(folder):
+        plan = steps(study, results_dir)
+        todo = [s for s in plan if s.state in ("to measure", "to resume") or (retry_failed and s.reason)]
+        kept = [step.run.label for step in plan if step not in todo and step.state == "complete"]
+        failed.update({step.run.label: step.reason or "" for step in plan if step not in todo and step.reason})
+        say(f"study {name}: {len(study.runs)} runs, {len(kept) + len(failed)} done, {len(todo)} to measure")
+        began = time.monotonic()
+        for number, step in enumerate(todo, 1):
+            say(f"[{number}/{len(todo)}] {step.run.label}{_left(began, number - 1, len(todo))}")
+            try:
+                execute.run_config(_parameters(study, step.run, results_dir), quiet=quiet)
+            except SamebytesError as error:
+                after = _step(step.run, step.plan)
+                if after.state == "failed here":
+                    failed[step.run.label] = after.reason or ""
+                    say(f"  the engine refused this config here: {after.reason}")
+                else:
+                    unmeasured[step.run.label] = str(error)
+                    say(f"  not measured: {error}")
+            else:
+                measured.append(step.run.label)
+    return Outcome(measured, kept, failed, unmeasured)
+
+
+def _left(began: float, done: int, total: int) -> str:
+    """Return an estimate of the time left, from the runs done so far."""
+    if done == 0:
+        return ""
+    seconds = (time.monotonic() - began) / done * (total - done)
+    return f" (about {seconds / 60:.0f} min left)" if seconds >= 90 else f" (about {seconds:.0f} s left)"
