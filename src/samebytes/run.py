@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import secrets
 import threading
@@ -12,13 +13,27 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from samebytes import engine, machine, metrics, model, paths, record, server, serverlog, settings, workloads
-from samebytes.client import Client, Endpoint, Features, RequestSpec, negotiate
+from samebytes import client as clients
+from samebytes import (
+    definitions,
+    engine,
+    httpget,
+    machine,
+    metrics,
+    model,
+    paths,
+    record,
+    server,
+    serverlog,
+    settings,
+    workloads,
+)
+from samebytes.client import Batch, Client, Endpoint, RequestSpec
 from samebytes.errors import EngineError, RecordError, UsageError, unknown
-from samebytes.record import ClientLoad, ConfigInfo, Launch, ModelInfo, Pass, PromptInfo, Record, Request, Sampling
+from samebytes.record import ConfigInfo, Launch, ModelInfo, Pass, PromptInfo, Record, Request, Sampling
 from samebytes.settings import Leg, Plan
 from samebytes.stream import to_request
-from samebytes.telemetry import Sampler
+from samebytes.telemetry import Sampler, memory_watch
 from samebytes.workloads import Prompt
 
 WARMUP_TOKENS = 64
@@ -101,7 +116,7 @@ class _Run:
         self.served_name = f"samebytes-{secrets.token_hex(4)}"
         self.port = 0
         self.record: Record
-        self.features = Features(token_ids=True, chunk_usage=True, template_kwargs=True)
+        self.api_key = os.environ.get("OPENAI_API_KEY")
 
     def _leg_prompts(self, leg: Leg | None) -> list[Prompt]:
         if leg is None:
@@ -132,19 +147,18 @@ class _Run:
         needs_leg = self.plan.leg is not None and self.record.concurrent() is None
         self._preflight()
         try:
-            with self._launch(argv, env) as (launch, base_url, alive, pids):
-                with Client(self._endpoint(base_url), timeout_s=self.plan.study.request_timeout_s) as client:
-                    self._warm_up(client, launch, 1)
-                    if todo:
-                        self._repeat_disturbed(
-                            lambda: self._sequential(client, base_url, alive, todo, [*pids, os.getpid()])
-                        )
-                    if needs_leg and self.plan.leg is not None:
-                        leg = self.plan.leg
-                        self._warm_up(client, None, leg.concurrency)
-                        self._repeat_disturbed(
-                            lambda: self._concurrent(client, base_url, alive, leg, [*pids, os.getpid()])
-                        )
+            with (
+                self._launch(argv, env) as (launch, base_url, alive, pids),
+                Client(self._endpoint(base_url), timeout_s=self.plan.study.request_timeout_s) as client,
+            ):
+                ours = [*pids, os.getpid()]
+                self._warm_up(client, launch, 1)
+                if todo:
+                    self._repeat_disturbed(lambda: self._sequential(client, base_url, alive, todo, ours))
+                if needs_leg and self.plan.leg is not None:
+                    leg = self.plan.leg
+                    self._warm_up(client, None, leg.concurrency)
+                    self._repeat_disturbed(lambda: self._concurrent(client, base_url, alive, leg, ours))
         except EngineError as error:
             self.record.status = "failed"
             self.record.reason = paths.neutral(error.reason)
@@ -160,11 +174,13 @@ class _Run:
         plan = self.plan
         flags, env = plan.flags, plan.env
         if self.engine is None:
-            running = server.connect(plan.base_url or "", model=plan.model if plan.model != plan.study.model else None)
+            running = server.connect(
+                plan.base_url or "", plan.model if plan.model != plan.study.model else None, self.api_key
+            )
             info = ModelInfo(id=running.served_model_name)
             self.served_name = running.served_model_name
             argv: list[str] = []
-            version = server.version(running.base_url)
+            version = _version(running.base_url, self.api_key)
         else:
             resolved = model.resolve(plan.model)
             info = ModelInfo(
@@ -254,7 +270,7 @@ class _Run:
     # -- the server ---------------------------------------------------------------------------------------------------
 
     def _endpoint(self, base_url: str) -> Endpoint:
-        return Endpoint(base_url=base_url, api_key=os.environ.get("OPENAI_API_KEY", "EMPTY"), model=self.served_name)
+        return Endpoint(base_url=base_url, api_key=self.api_key, model=self.served_name)
 
     @contextlib.contextmanager
     def _launch(
@@ -282,13 +298,19 @@ class _Run:
                 self.say(f"  loading for {elapsed:.0f} s")
 
         try:
-            with server.serve(spec, ready_timeout_s=self.plan.study.ready_timeout_s, on_wait=waiting) as running:
-                launch.started, launch.started_mono = running.started, running.started_mono
+            with server.serve(
+                spec,
+                ready_timeout_s=self.plan.study.ready_timeout_s,
+                on_wait=waiting,
+                memory_is_back=memory_watch(),
+            ) as running:
+                launch.started = running.started or launch.started
+                launch.started_mono = running.started_mono or launch.started_mono
                 launch.ready, launch.ready_mono = running.ready, running.ready_mono
-                self.say(f"  ready after {running.ready_mono - running.started_mono:.0f} s")
-                self.record.versions.vllm = server.version(running.base_url) or self.record.versions.vllm
+                self.say(f"  ready after {time.monotonic() - launch.started_mono:.0f} s")
+                self.record.versions.vllm = _version(running.base_url, self.api_key) or self.record.versions.vllm
                 self._describe(launch, running.base_url, _read(log))
-                yield launch, running.base_url, running.check_alive, [running.pid]
+                yield launch, running.base_url, running.check_alive, running.pids()
                 self._describe(launch, running.base_url, _read(log))
         finally:
             launch.stopped, launch.stopped_mono = now(), time.monotonic()
@@ -311,16 +333,15 @@ class _Run:
     def _describe(self, launch: Launch, base_url: str, log: str) -> None:
         """Put the KV pool, the graphs, the backend and the scheduling of a ready server into its launch."""
         facts = serverlog.facts(log)
-        snapshot = _scrape(base_url)
-        launch.kv_cache_tokens = (snapshot.kv_cache_tokens() if snapshot else None) or facts.kv_cache_tokens
-        launch.max_concurrency = facts.max_concurrency
+        snapshot = _scrape(base_url, self.api_key)
+        launch.kv_cache_tokens = _pool(snapshot) or (sum(facts.kv_cache_tokens) if facts.kv_cache_tokens else None)
+        launch.max_concurrency = sum(facts.max_concurrency) if facts.max_concurrency else None
         launch.kv_cache_bytes = facts.kv_cache_bytes
         launch.graph_bytes = facts.graph_bytes
         launch.attention_backend = facts.attention_backend
         launch.async_scheduling = facts.async_scheduling
         if snapshot is not None:
-            cached = snapshot.cache_config.get("enable_prefix_caching")
-            launch.prefix_caching = None if cached is None else cached == "True"
+            launch.prefix_caching = snapshot.prefix_caching
             launch.process_start_time = snapshot.value("process_start_time")
 
     # -- passes -------------------------------------------------------------------------------------------------------
@@ -334,19 +355,18 @@ class _Run:
             max_tokens=max_tokens or self.plan.max_tokens,
             temperature=self.record.sampling.temperature,
             seed=self.record.sampling.seed,
-            features=self.features,
         )
 
     def _warm_up(self, client: Client, launch: Launch | None, concurrency: int) -> None:
         """Send unrecorded requests at the pass's own concurrency; the first finds out what the server can tell."""
         tokens = min(self.plan.max_tokens, WARMUP_TOKENS)
-        count = max(2, concurrency)
-        specs = [self._spec(self.warmups[i % len(self.warmups)], i, tokens) for i in range(count)]
+        specs = [self._spec(prompt, max_tokens=tokens) for prompt in self.warmups]
         if launch is not None:
-            self.features = negotiate(client, specs[0])
-            self.record.sampling.token_ids = self.features.token_ids
-            self.record.sampling.chunk_usage = self.features.chunk_usage
-            specs = [self._spec(self.warmups[1 % len(self.warmups)], 1, tokens)]
+            features = client.negotiate(specs[0].messages, max_tokens=tokens)
+            self.record.sampling.token_ids = features.token_ids
+            self.record.sampling.chunk_usage = features.chunk_usage
+            specs = specs[1:]
+        specs = [specs[i % len(specs)] for i in range(concurrency)]
         for result in client.send(specs, concurrency=concurrency).results:
             if result.status != "ok":
                 raise EngineError(f"the warm-up request {result.id} failed: {result.status}: {result.error}")
@@ -388,45 +408,45 @@ class _Run:
         self, client: Client, base_url: str, alive: Callable[[], None], todo: list[Prompt], pids: list[int]
     ) -> Pass:
         """Send the prompts one by one; scrape between them, so that counters belong to a prompt."""
-        first = before = _settle(base_url)
+        first = before = _settle(base_url, self.api_key)
         measured = self._new_pass("sequential", 1, 1)
         host = machine.HostMeter(pids)
-        loads: list[ClientLoad] = []
+        batches: list[Batch] = []
         with Sampler(measured.started_mono) as sampler:
             for number, prompt in enumerate(todo, 1):
                 batch = client.send([self._spec(prompt)], concurrency=1)
                 result = batch.results[0]
                 if result.status != "ok":
                     alive()
-                after = _settle(base_url)
+                after = _settle(base_url, self.api_key)
                 request = to_request(result, measured.started_mono)
                 with _voiding(measured):
                     _attribute(request, before, after)
                 before = after
                 measured.requests.append(request)
-                loads.append(ClientLoad(cpu_share=batch.cpu_share, lag_p99_s=batch.lag_p99_s))
+                batches.append(batch)
                 measured.telemetry = sampler.samples
                 self._save()
                 self.say(f"  [{number}/{len(todo)}] {_line(request)}")
-        self._finish(measured, first, before, host, loads)
+        self._finish(measured, first, before, host, batches)
         return measured
 
     def _concurrent(self, client: Client, base_url: str, alive: Callable[[], None], leg: Leg, pids: list[int]) -> Pass:
         """Send every prompt of the leg ``dup`` times in a fixed order, ``concurrency`` in flight."""
         specs = [self._spec(prompt, copy) for copy in range(leg.dup) for prompt in self.leg_prompts]
         self.say(f"  concurrent leg: {len(specs)} requests, {leg.concurrency} in flight")
-        first = _settle(base_url)
+        first = _settle(base_url, self.api_key)
         measured = self._new_pass("concurrent", leg.concurrency, leg.dup)
         host = machine.HostMeter(pids)
-        with Sampler(measured.started_mono) as sampler, _Gauges(base_url) as gauges:
+        with Sampler(measured.started_mono) as sampler, _Gauges(base_url, self.api_key) as gauges:
             batch = client.send(specs, concurrency=leg.concurrency)
         if any(result.status != "ok" for result in batch.results):
             alive()
-        after = _settle(base_url)
+        after = _settle(base_url, self.api_key)
         measured.requests = [to_request(result, measured.started_mono) for result in batch.results]
         measured.telemetry = sampler.samples
         measured.peak_kv_usage, measured.peak_running = gauges.peak_kv_usage, gauges.peak_running
-        self._finish(measured, first, after, host, [ClientLoad(cpu_share=batch.cpu_share, lag_p99_s=batch.lag_p99_s)])
+        self._finish(measured, first, after, host, [batch])
         return measured
 
     def _finish(
@@ -435,11 +455,13 @@ class _Run:
         first: metrics.Snapshot | None,
         last: metrics.Snapshot | None,
         host: machine.HostMeter,
-        loads: list[ClientLoad],
+        batches: list[Batch],
     ) -> None:
         measured.host = host.read()
-        measured.client = _worst(loads)
-        measured.makespan_s = _makespan(measured.requests)
+        measured.client = clients.load(batches)
+        measured.makespan_s = definitions.makespan(
+            (r.sent_s for r in measured.requests), (r.finish_s for r in measured.requests)
+        )
         measured.finished = now()
         if first is not None and last is not None:
             with _voiding(measured):
@@ -484,17 +506,32 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
-def _scrape(base_url: str) -> metrics.Snapshot | None:
+def _scrape(base_url: str, api_key: str | None) -> metrics.Snapshot | None:
     try:
-        return metrics.fetch(base_url)
+        return metrics.fetch(base_url, api_key)
     except metrics.MetricsUnavailable:
         return None
 
 
-def _settle(base_url: str) -> metrics.Snapshot | None:
+def _version(base_url: str, api_key: str | None) -> str | None:
+    """Return the engine version that a server states, None where it states none."""
+    try:
+        answer = httpget.get(f"{base_url}/version", api_key)
+        return str(json.loads(answer.body)["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _pool(snapshot: metrics.Snapshot | None) -> int | None:
+    """Return the KV pool in tokens by the server's own label, None before vLLM 0.23 or so."""
+    tokens = snapshot.cache_config.get("kv_cache_size_tokens", "") if snapshot else ""
+    return int(tokens) if tokens.isdigit() else None
+
+
+def _settle(base_url: str, api_key: str | None) -> metrics.Snapshot | None:
     """Return the counters once they stand still; None where the server exports none."""
     try:
-        return metrics.settle(base_url)
+        return metrics.settle(base_url, api_key=api_key)
     except metrics.MetricsUnavailable:
         return None
 
@@ -507,23 +544,8 @@ def _attribute(request: Request, before: metrics.Snapshot | None, after: metrics
     for name in ("drafts", "draft_tokens", "accepted_tokens", "preemptions"):
         value = rise.get(name)
         setattr(request, name, None if value is None else int(value))
-    old, new = before.accepted_per_pos(), after.accepted_per_pos()
-    if old is not None and new is not None:
-        request.accepted_per_pos = [int(b - a) for a, b in zip(old, new, strict=True)]
-
-
-def _makespan(requests: Sequence[Request]) -> float | None:
-    """Return the last finish minus the first send, in seconds."""
-    sent = [r.sent_s for r in requests if r.sent_s is not None]
-    ends = [r.finish_s for r in requests if r.finish_s is not None]
-    return max(ends) - min(sent) if sent and ends else None
-
-
-def _worst(loads: Sequence[ClientLoad]) -> ClientLoad:
-    """Return the highest CPU share and lag of a pass's batches: a mean would hide the one that mattered."""
-    shares = [load.cpu_share for load in loads if load.cpu_share is not None]
-    lags = [load.lag_p99_s for load in loads if load.lag_p99_s is not None]
-    return ClientLoad(cpu_share=max(shares, default=None), lag_p99_s=max(lags, default=None))
+    positions = metrics.delta_per_pos(before, after)
+    request.accepted_per_pos = None if positions is None else [int(n) for n in positions]
 
 
 def _line(request: Request) -> str:
@@ -536,10 +558,11 @@ def _line(request: Request) -> str:
 class _Gauges:
     """Peaks of gauges during a concurrent leg, scraped twice a second in a thread."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, api_key: str | None) -> None:
         self.peak_kv_usage: float | None = None
         self.peak_running: float | None = None
         self._base_url = base_url
+        self._api_key = api_key
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gauges", daemon=True)
 
@@ -553,7 +576,7 @@ class _Gauges:
 
     def _run(self) -> None:
         while not self._stop.wait(0.5):
-            snapshot = _scrape(self._base_url)
+            snapshot = _scrape(self._base_url, self._api_key)
             if snapshot is None:
                 return
             self.peak_kv_usage = _max(self.peak_kv_usage, snapshot.value("kv_cache_usage"))

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,14 @@ def free_memory() -> int | None:
         if nvml is None:
             return None
         return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(0)).free)
+
+
+def memory_watch(slack_bytes: int = 512 * 2**20) -> Callable[[], bool] | None:
+    """Return a check that the first GPU's memory is as free as now, to within ``slack_bytes``; None without a GPU."""
+    before = free_memory()
+    if before is None:
+        return None
+    return lambda: (free_memory() or 0) >= before - slack_bytes
 
 
 def _text(value: str | bytes) -> str:
