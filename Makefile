@@ -1,0 +1,61 @@
+# Each target sets up all that it needs; a second call does nothing that is done already.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# PYTHON=...: an interpreter of 3.11 to 3.13; by default the first that is found
+export PYTHON
+# SAMEBYTES_TORCH_INDEX=...: where to ask for torch's CPU build if the configured package index has none
+export SAMEBYTES_TORCH_INDEX
+SAMEBYTES_TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+BIN := .venv/report/bin
+STUDY ?= quick
+
+.PHONY: help report book test test-fast test-engine lint venv engine openai2 model lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
+
+report: venv engine model ## measure study STUDY (default: quick) on this machine and build the page
+	@$(BIN)/samebytes study $(STUDY)
+	@$(BIN)/samebytes summary $(STUDY)
+	@$(MAKE) --no-print-directory book
+
+book: venv ## build the page from the records in results/
+	@$(BIN)/jupyter-book build .
+	@echo "$(CURDIR)/_build/html/index.html"
+
+test: venv engine openai2 model lint ## everything: lint, types, fast tests, real engine
+	@$(BIN)/python -m pytest -m "not engine"
+	@.venv/openai2/bin/python -m pytest tests/test_client.py
+	@$(BIN)/python -m pytest -m engine
+
+test-fast: venv ## tests that need neither the engine nor the package index
+	@$(BIN)/python -m pytest -m "not engine and not slow"
+
+test-engine: venv engine model ## tests on the real CPU engine
+	@$(BIN)/python -m pytest -m engine
+
+lint: venv ## ruff and mypy
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "not formatted: run $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/mypy
+
+venv: ## the report environment (.venv/report)
+	@tools/venv.sh report
+
+engine: ## the CPU engine (.venv/engine)
+	@tools/venv.sh engine
+
+openai2: ## the measuring path with openai 2 and httpx (.venv/openai2)
+	@tools/venv.sh openai2
+
+model: venv ## the embedded model, in the user's cache
+	@$(BIN)/python -m samebytes.model
+
+lock: venv ## resolve the lock files anew
+	@tools/lock.sh
+
+clean: ## remove environments and builds (not records, not the cached model)
+	@rm -rf .venv _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
