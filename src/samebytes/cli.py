@@ -101,6 +101,9 @@ def study(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Measure again what the engine refused here.")
     ] = False,
+    time_limit: Annotated[
+        float, typer.Option(help="Minutes after which no further run shall end; 0: no limit.", min=0)
+    ] = 0,
     results_dir: Annotated[Path | None, typer.Option(help="Folder for records; results/ if left out.")] = None,
 ) -> None:
     """Measure every run of a study that has no complete record yet.
@@ -115,11 +118,18 @@ def study(
         return
     quiet = not sys.stdout.isatty()
     outcome = studies.conduct(
-        name, results_dir=results_dir, retry_failed=retry_failed, say=_silent if quiet else typer.echo, quiet=quiet
+        name,
+        results_dir=results_dir,
+        retry_failed=retry_failed,
+        time_limit_s=time_limit * 60 or None,
+        say=_silent if quiet else typer.echo,
+        quiet=quiet,
     )
     typer.echo(f"{name}: {len(outcome.measured)} measured, {len(outcome.kept)} complete already")
     for label, reason in outcome.failed.items():
         typer.echo(f"{label}: cannot run here: {reason}")
+    if outcome.postponed:
+        typer.echo(f"left for the next time: {', '.join(outcome.postponed)}")
     for label, reason in outcome.unmeasured.items():
         typer.echo(f"{label}: not measured: {reason}", err=True)
     if outcome.unmeasured:

@@ -29,12 +29,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a study came to: labels measured now, kept, refused by the engine, and left unmeasured."""
+    """What a study came to: labels measured now, kept, refused by the engine, failed otherwise, and left for later."""
 
     measured: list[str]
     kept: list[str]
     failed: dict[str, str]
     unmeasured: dict[str, str]
+    postponed: list[str]
 
 
 def steps(study: Study, results_dir: Path | None = None) -> list[Step]:
@@ -81,6 +82,7 @@ def conduct(
     *,
     results_dir: Path | None = None,
     retry_failed: bool = False,
+    time_limit_s: float | None = None,
     say: Callable[[str], None] = print,
     quiet: bool = False,
 ) -> Outcome:
@@ -94,6 +96,9 @@ def conduct(
         Where records go; None: ``results/`` of the project.
     retry_failed : bool
         Measure again what the engine refused on this machine.
+    time_limit_s : float or None
+        Start no run that would end later than this, by the longest run so far: machine time that is lent by the hour
+        is spent on whole runs, for a run cut in two is no control.
     say : callable
         Takes one line of progress.
     quiet : bool
@@ -114,6 +119,7 @@ def conduct(
     measured: list[str] = []
     failed: dict[str, str] = {}
     unmeasured: dict[str, str] = {}
+    postponed: list[str] = []
     with _lock(folder):
         plan = steps(study, results_dir)
         todo = [s for s in plan if s.state in ("to measure", "to resume") or (retry_failed and s.reason)]
@@ -121,7 +127,13 @@ def conduct(
         failed.update({step.run.label: step.reason or "" for step in plan if step not in todo and step.reason})
         say(f"study {name}: {len(study.runs)} runs, {len(kept) + len(failed)} done, {len(todo)} to measure")
         began = time.monotonic()
+        longest = 0.0
         for number, step in enumerate(todo, 1):
+            start = time.monotonic()
+            if time_limit_s is not None and start - began + longest > time_limit_s:
+                postponed = [late.run.label for late in todo[number - 1 :]]
+                say(f"time limit: {', '.join(postponed)} left for the next time")
+                break
             say(f"[{number}/{len(todo)}] {step.run.label}{_left(began, number - 1, len(todo))}")
             try:
                 execute.run_config(_parameters(study, step.run, results_dir), quiet=quiet)
@@ -135,7 +147,8 @@ def conduct(
                     say(f"  not measured: {error}")
             else:
                 measured.append(step.run.label)
-    return Outcome(measured, kept, failed, unmeasured)
+            longest = max(longest, time.monotonic() - start)
+    return Outcome(measured, kept, failed, unmeasured, postponed)
 
 
 def _left(began: float, done: int, total: int) -> str:
