@@ -181,7 +181,9 @@ def bootstrap_interval(
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean, ``exp(mean(log(v)))``, of positive values."""
+    """Return the geometric mean, ``exp(mean(log(v)))``, of positive values (exactly the value where all are equal)."""
+    if min(values) == max(values):
+        return values[0]
     return math.exp(math.fsum(math.log(v) for v in values) / len(values))
 
 

@@ -1,0 +1,341 @@
+"""The figures of a study as types: what `samebytes.analysis` computes and `samebytes.summary` renders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samebytes.acceptance import Acceptance
+from samebytes.compare import PromptVerdict, Verdict
+from samebytes.errors import unknown
+from samebytes.fairness import Difference
+from samebytes.stats import Interval, RatioEstimate
+from samebytes.validity import Validity
+
+ALL = "all"
+"""Stands for every workload together."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One record, or one run of the study that has none.
+
+    Attributes
+    ----------
+    status : str
+        ``complete``, ``partial``, ``failed`` (with its reason), or ``not measured``.
+    sequential, concurrent : tuple of (int, int) or None
+        Requests answered, of how many; None: no such pass.
+    warnings : tuple of str
+        What has to be said wherever the run is shown.
+    """
+
+    label: str
+    config: str
+    status: str
+    reason: str | None = None
+    sequential: tuple[int, int] | None = None
+    concurrent: tuple[int, int] | None = None
+    starts: int = 0
+    resumed: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A sum over requests held against the server's own counter.
+
+    Attributes
+    ----------
+    expected, counted : float or None
+        Sum over the requests, and the counter's increase over the pass.
+    holds : bool or None
+        None where it could not be checked; ``note`` says why.
+    """
+
+    name: str
+    expected: float | None
+    counted: float | None
+    holds: bool | None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class PassRow:
+    """One pass: its load, its counters and whether they add up."""
+
+    label: str
+    number: int
+    kind: str
+    launch: int
+    answered: tuple[int, int]
+    makespan_s: float | None
+    preemptions: float | None
+    host_load: float | None
+    host_steal: float | None
+    client_cpu_share: float | None
+    client_lag_p99_s: float | None
+    voided: str | None
+    identities: tuple[Identity, ...]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One event of a run: in UTC, and in seconds from its own server start."""
+
+    label: str
+    launch: int
+    event: str
+    at: str | None
+    t_s: float | None
+
+
+@dataclass(frozen=True)
+class WorkloadSpeed:
+    """A config's speed on one workload.
+
+    Attributes
+    ----------
+    prompts, answered, timed : int
+        Prompts of the workload; those answered in every run; of these, those long enough for a decode rate.
+    failures : int
+        Requests that failed, over all runs.
+    decode_tok_s, ttft_s : float or None
+        Median over prompts; a prompt's value is the geometric mean over the runs.
+    tokens : int
+        Completion tokens of the answered prompts, over all runs.
+    spread_median, spread_max : float or None
+        Launch-to-launch spread of a prompt's decode rate, ``max / min - 1``: median and largest over the prompts.
+    """
+
+    workload: str
+    prompts: int
+    answered: int
+    timed: int
+    failures: int
+    decode_tok_s: float | None
+    ttft_s: float | None
+    tokens: int
+    spread_median: float | None
+    spread_max: float | None
+
+
+@dataclass(frozen=True)
+class PromptResult:
+    """A config on one prompt: values over its runs, in the order of its labels.
+
+    A prompt with a failed request in any run has no figures: it is left out of every comparison.
+    """
+
+    id: str
+    workload: str
+    answered: bool
+    timed: bool
+    tokens: tuple[int | None, ...]
+    finish_reasons: tuple[str | None, ...]
+    decode_tok_s: float | None
+    ttft_s: float | None
+    spread: float | None
+    acceptance: Acceptance
+    validity: tuple[Validity | None, ...]
+    """None: failed, or the prompt's text is not at hand."""
+
+
+@dataclass(frozen=True)
+class ValidityCount:
+    """What the answers of a config to one workload are worth, over all its runs.
+
+    Attributes
+    ----------
+    checked : int
+        Answers whose prompt is at hand and declares a check.
+    valid : int
+        Of these, answers that did what was asked.
+    loops, cut_off : int
+        Of all ``answers``: those that end in a repetition, and those that reached the token limit.
+    """
+
+    workload: str
+    answers: int
+    checked: int
+    valid: int
+    loops: int
+    cut_off: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the servers of a config said about memory and kernels: the distinct values over its server starts."""
+
+    kv_cache_tokens: tuple[int, ...]
+    kv_cache_bytes: tuple[int, ...]
+    max_concurrency: tuple[float, ...]
+    graph_bytes: tuple[int, ...]
+    attention_backend: tuple[str, ...]
+    async_scheduling: tuple[bool, ...]
+    prefix_caching: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Concurrent:
+    """One concurrent pass.
+
+    Attributes
+    ----------
+    aggregate_tok_s, makespan_s : float or None
+        `definitions.aggregate_tok_s` and `definitions.makespan` of its requests.
+    copies_agree : tuple of (int, int)
+        Prompts whose answered copies all have the same bytes, of the prompts with two or more.
+    same_as_sequential : tuple of (int, int)
+        Copies with the bytes of the run's own sequential answer, of those that can be compared.
+    """
+
+    label: str
+    concurrency: int
+    dup: int
+    answered: tuple[int, int]
+    aggregate_tok_s: float | None
+    makespan_s: float | None
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    preemptions: float | None
+    peak_kv_usage: float | None
+    peak_running: float | None
+    client_cpu_share: float | None
+    client_lag_p99_s: float | None
+    copies_agree: tuple[int, int]
+    same_as_sequential: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ConfigResult:
+    """Everything about one config, over its complete runs."""
+
+    name: str
+    why: str
+    labels: tuple[str, ...]
+    speed: tuple[WorkloadSpeed, ...]
+    prompts: tuple[PromptResult, ...]
+    validity: tuple[ValidityCount, ...]
+    acceptance: dict[str, Acceptance]
+    """By workload, and `ALL`."""
+    memory: Memory
+    concurrent: tuple[Concurrent, ...]
+
+
+@dataclass(frozen=True)
+class Control:
+    """Whether a reference config agrees with itself from server start to server start, per prompt.
+
+    Attributes
+    ----------
+    agrees, disagrees, none : int
+        Prompts; ``none``: answered by fewer than two server starts.
+    agree_rate : Interval or None
+        Wilson interval of agrees / (agrees + disagrees).
+    """
+
+    config: str
+    starts: int
+    agrees: int
+    disagrees: int
+    none: int
+    agree_rate: Interval | None
+    disagreeing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ByteCount:
+    """Verdicts over the prompts of one workload, or `ALL`; in a concurrent leg over the copies of the prompts.
+
+    Attributes
+    ----------
+    judged : int
+        Prompts that every run of both sides answered.
+    same_rate : Interval or None
+        Wilson interval of same / judged: the prompt is the unit. None for copies, which are not independent.
+    """
+
+    workload: str
+    prompts: int
+    judged: int
+    counts: dict[Verdict, int]
+    same_rate: Interval | None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Candidate over reference on one workload, from the prompts that count on both sides.
+
+    Attributes
+    ----------
+    decode : RatioEstimate or None
+        Speed-up (of decode tok/s): below 1 it is a slow-down.
+    ttft : RatioEstimate or None
+        Of TTFT: above 1 the first token comes later.
+    prompts : int
+        Prompts of the workload.
+    """
+
+    workload: str
+    prompts: int
+    decode: RatioEstimate | None
+    ttft: RatioEstimate | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A candidate config against a reference config.
+
+    ``refused`` says why they cannot be compared; nothing else is set then.
+    """
+
+    reference: str
+    candidate: str
+    refused: str | None = None
+    baseline_starts: int = 0
+    candidate_starts: int = 0
+    unproved: tuple[str, ...] = ()
+    bytes: tuple[ByteCount, ...] = ()
+    verdicts: tuple[PromptVerdict, ...] = ()
+    ratios: tuple[Ratio, ...] = ()
+    concurrent_bytes: ByteCount | None = None
+    aggregate_ratio: float | None = None
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A study's figures."""
+
+    study: str
+    model: str
+    revision: str | None
+    machine: str
+    vllm: str | None
+    max_tokens: int
+    references: tuple[str, ...]
+    candidates: tuple[str, ...]
+    prompts: int
+    banners: tuple[str, ...]
+    runs: tuple[RunRow, ...]
+    configs: tuple[ConfigResult, ...]
+    controls: tuple[Control, ...]
+    pairs: tuple[Pair, ...]
+    passes: tuple[PassRow, ...]
+    timeline: tuple[Moment, ...]
+
+    def config(self, name: str) -> ConfigResult:
+        """Return one config's result."""
+        found = next((c for c in self.configs if c.name == name), None)
+        if found is None:
+            raise unknown("config", name, (c.name for c in self.configs))
+        return found
+
+    def pair(self, reference: str, candidate: str) -> Pair:
+        """Return one candidate against one reference."""
+        found = {f"{p.candidate} against {p.reference}": p for p in self.pairs}
+        name = f"{candidate} against {reference}"
+        if name not in found:
+            raise unknown("pair", name, found)
+        return found[name]

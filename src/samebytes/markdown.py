@@ -1,0 +1,451 @@
+"""A study's figures as Markdown: tables to read, each with its definition under it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from samebytes.findings import ByteCount, Moment, Pair, Summary
+from samebytes.show import number
+from samebytes.stats import LEVEL, RESAMPLES, Interval, RatioEstimate
+
+NONE = "–"
+"""What was not measured."""
+
+
+def to_markdown(summary: Summary) -> str:
+    """Return the study's tables as Markdown, each with its definition."""
+    sections = (
+        _head,
+        _runs,
+        _speed,
+        _ratios,
+        _control,
+        _bytes,
+        _divergences,
+        _acceptance,
+        _concurrent,
+        _memory,
+        _validity,
+        _differences,
+        _passes,
+        _timeline,
+    )
+    lines = [line for section in sections for line in section(summary)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    if not body:
+        return []
+    return [_line(header), _line(["---"] * len(header)), *(_line(row) for row in body), ""]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _section(title: str, table: Sequence[str], *notes: str) -> list[str]:
+    return [f"## {title}", "", *table, *[line for note in notes for line in (note, "")]] if table else []
+
+
+def of(count: tuple[int, int] | None) -> str:
+    """Return ``23/24``, or a dash."""
+    return NONE if count is None else f"{count[0]}/{count[1]}"
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """Return a share in percent, or a dash."""
+    return NONE if value is None else f"{100 * value:.{digits}f} %"
+
+
+def interval(found: Interval | None, digits: int = 2) -> str:
+    """Return ``[low, high]``, or a dash."""
+    return NONE if found is None else f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def called(found: RatioEstimate | None) -> str:
+    """Return what a ratio of decode rates is called: below 1 it is a slow-down."""
+    if found is None:
+        return NONE
+    name = "speed-up" if found.geometric_mean > 1 else "slow-down" if found.geometric_mean < 1 else "no change"
+    return f"{name}, interval includes 1" if found.excludes_one is False and name != "no change" else name
+
+
+def _head(summary: Summary) -> Iterator[str]:
+    yield f"# {summary.study}"
+    yield ""
+    yield (
+        f"{summary.model}, vLLM {summary.vllm or NONE}, {summary.machine}; {summary.prompts} prompts, "
+        f"at most {summary.max_tokens} tokens an answer."
+    )
+    yield ""
+    for banner in summary.banners:
+        yield f"> **Note.** {' '.join(banner.split())}"
+        yield ">"
+    if summary.banners:
+        yield ""
+
+
+def _runs(summary: Summary) -> list[str]:
+    return _section(
+        "Runs",
+        _table(
+            ["run", "config", "status", "sequential answered", "concurrent answered", "server starts"],
+            [(r.label, r.config, r.status, of(r.sequential), of(r.concurrent), r.starts) for r in summary.runs],
+        ),
+    )
+
+
+def _workload_names(summary: Summary) -> list[str]:
+    return list(dict.fromkeys(s.workload for c in summary.configs for s in c.speed))
+
+
+def _speed(summary: Summary) -> list[str]:
+    names = _workload_names(summary)
+    rows = []
+    for config in summary.configs:
+        by = {s.workload: s for s in config.speed}
+        cells = [config.name, str(len(config.labels))]
+        for name in names:
+            s = by.get(name)
+            cells.append(NONE if s is None else f"{number(s.decode_tok_s)} ({s.timed}/{s.prompts})")
+            cells.append(
+                NONE
+                if s is None
+                else f"{number(None if s.ttft_s is None else 1000 * s.ttft_s)} ({s.answered}/{s.prompts})"
+            )
+        spreads = [s.spread_median for s in config.speed if s.spread_median is not None]
+        largest = [s.spread_max for s in config.speed if s.spread_max is not None]
+        cells += [percent(max(spreads, default=None)), percent(max(largest, default=None))]
+        rows.append(cells)
+    header = ["config", "runs"]
+    for name in names:
+        header += [f"{name} tok/s", f"{name} TTFT ms"]
+    return _section(
+        "Speed, one request at a time",
+        _table([*header, "spread, median", "spread, largest"], rows),
+        "Medians over prompts; in brackets the prompts behind a figure, of how many. A prompt's value is the geometric "
+        "mean over the runs; a prompt with a failed request counts in none. Decode tok/s = (N − k1) / (t_finish − "
+        "t_first), not for answers under 32 tokens; TTFT = t_first − t_sent. Spread = max / min − 1 of a prompt's "
+        "decode rate from run to run: the largest over the workloads of its median, and the largest of all.",
+    )
+
+
+def _ratios(summary: Summary) -> list[str]:
+    rows = []
+    for pair in summary.pairs:
+        shares = summary.config(pair.candidate).acceptance
+        for r in pair.ratios:
+            d, t = r.decode, r.ttft
+            rows.append(
+                [
+                    pair.candidate,
+                    pair.reference,
+                    r.workload,
+                    f"{d.n if d else 0}/{r.prompts}",
+                    number(d.ratio_of_medians if d else None, 2),
+                    number(d.geometric_mean if d else None, 2),
+                    interval(d.t_interval if d else None),
+                    interval(d.bootstrap_interval if d else None),
+                    called(d),
+                    f"{number(t.geometric_mean if t else None, 2)} {interval(t.t_interval if t else None)}",
+                    percent(shares[r.workload].rate),
+                    number(shares[r.workload].tokens_per_step, 2),
+                ]
+            )
+    header = ["config", "against", "workload", "prompts", "ratio of medians", "paired ratio", "t interval", "bootstrap"]
+    return _section(
+        "Speed-up",
+        _table([*header, "called", "TTFT ratio", "acceptance", "tokens per step"], rows),
+        f"Decode tok/s of the config over that of the reference. Paired ratio = geometric mean over prompts; intervals "
+        f"at {LEVEL:.0%} over prompts: Student's t on the logs, and the percentiles of {RESAMPLES} seeded resamples. A "
+        "TTFT ratio above 1 is a later first token.",
+    )
+
+
+def _control(summary: Summary) -> list[str]:
+    return _section(
+        "Control",
+        _table(
+            ["config", "server starts", "agrees", "disagrees", "no control", "agreement", "disagreeing prompts"],
+            [
+                [
+                    c.config,
+                    c.starts,
+                    f"{c.agrees}/{c.agrees + c.disagrees + c.none}",
+                    c.disagrees,
+                    c.none,
+                    interval(c.agree_rate),
+                    ", ".join(c.disagreeing) or NONE,
+                ]
+                for c in summary.controls
+            ],
+        ),
+        "Whether a reference gives a prompt the same bytes from one server start to another. Agreement: Wilson "
+        f"interval at {LEVEL:.0%} over the prompts that have a control.",
+    )
+
+
+def _bytes(summary: Summary) -> list[str]:
+    rows = [
+        [pair.candidate, pair.reference, *_byte_cells(count), interval(count.same_rate)]
+        for pair in summary.pairs
+        for count in pair.bytes
+    ]
+    header = ["config", "against", *_BYTE_HEADER, "same, interval"]
+    return _section("Same bytes", _table(header, rows), _BYTE_NOTE)
+
+
+_BYTE_HEADER = [
+    "workload",
+    "judged",
+    "same",
+    "differs",
+    "differs (no control)",
+    "not attributable",
+    "intermittent",
+    "missing",
+]
+_BYTE_NOTE = (
+    "Same: every answer of both sides has the same UTF-8. Differs: each side agrees with itself and they differ. "
+    "Without a second server start of the reference a difference has no control. Not attributable: the reference "
+    "disagrees with itself. Intermittent: the config does. Missing: a request of either side failed. Interval: Wilson, "
+    "over the judged prompts."
+)
+
+
+def _byte_cells(count: ByteCount) -> list[object]:
+    return [count.workload, f"{count.judged}/{count.prompts}", *count.counts.values()]
+
+
+def _divergences(summary: Summary) -> list[str]:
+    rows = []
+    for pair in summary.pairs:
+        for v in pair.verdicts:
+            c = v.comparison
+            if v.verdict != "same" or c.cls != "same":
+                where = [NONE if at is None else str(at) for at in (c.char_index, c.byte_offset, c.token_index)]
+                rows.append(
+                    [
+                        pair.candidate,
+                        pair.reference,
+                        v.id,
+                        v.verdict,
+                        c.cls,
+                        c.part or NONE,
+                        *where,
+                        v.control,
+                        v.repeat,
+                    ]
+                )
+    header = ["config", "against", "prompt", "verdict", "class", "part", "character", "byte", "token"]
+    return _section(
+        "Where answers part",
+        _table([*header, "reference's starts", "config's starts"], rows),
+        "First differing code point, where it starts in the UTF-8, and first differing token. Length: one answer is a "
+        "strict prefix of the other.",
+    )
+
+
+def _acceptance(summary: Summary) -> list[str]:
+    rows = []
+    for config in summary.configs:
+        for workload, a in config.acceptance.items():
+            if a.n:
+                positions = NONE if a.per_position is None else " ".join(f"{p:.2f}" for p in a.per_position)
+                rows.append(
+                    [
+                        config.name,
+                        workload,
+                        a.n,
+                        number(a.draft_tokens, 0),
+                        number(a.accepted_tokens, 0),
+                        percent(a.rate),
+                        number(a.mean_length, 2),
+                        number(a.tokens_per_step, 2),
+                        number(a.overrun, 0),
+                        positions,
+                    ]
+                )
+    header = [
+        "config",
+        "workload",
+        "answers",
+        "drafted",
+        "accepted",
+        "rate",
+        "mean length",
+        "tokens per step",
+        "overrun",
+    ]
+    return _section(
+        "Acceptance",
+        _table([*header, "per position"], rows),
+        "Rate = accepted / drafted tokens. Mean acceptance length = 1 + accepted / drafts. Tokens per step = N / "
+        "chunks, steps without a draft included. Overrun = steps + accepted − N: accepted beyond the end of the "
+        "answer. Per position: accepted per draft.",
+    )
+
+
+def _concurrent(summary: Summary) -> list[str]:
+    rows = [
+        [
+            c.label,
+            c.concurrency,
+            of(c.answered),
+            number(c.aggregate_tok_s),
+            number(c.makespan_s),
+            *(number(None if t is None else 1000 * t, 0) for t in (c.ttft_p50_s, c.ttft_p90_s, c.ttft_p99_s)),
+            number(c.preemptions, 0),
+            percent(c.peak_kv_usage),
+            number(None if c.client_lag_p99_s is None else 1000 * c.client_lag_p99_s),
+            of(c.copies_agree),
+            of(c.same_as_sequential),
+        ]
+        for config in summary.configs
+        for c in config.concurrent
+    ]
+    header = [
+        "run",
+        "in flight",
+        "answered",
+        "aggregate tok/s",
+        "makespan s",
+        "TTFT p50 ms",
+        "p90",
+        "p99",
+        "preemptions",
+    ]
+    pairs = [p for p in summary.pairs if p.concurrent_bytes is not None]
+    return [
+        *_section(
+            "Concurrent leg",
+            _table(
+                [*header, "preemptions", "peak KV usage", "client lag p99 ms", "copies agree", "as sequential"], rows
+            ),
+            "Aggregate tok/s = sum of N over successful requests / (last finish − first send). Copies agree: prompts "
+            "whose copies all have the same bytes. As sequential: copies with the bytes of the run's own sequential "
+            "answer.",
+        ),
+        *_section(
+            "Same bytes in the concurrent leg, copy by copy",
+            _table(
+                ["config", "against", "aggregate ratio", *_BYTE_HEADER],
+                [_concurrent_pair(p, p.concurrent_bytes) for p in pairs if p.concurrent_bytes is not None],
+            ),
+            "Which requests share a batch depends on timing: a difference here says less about the config.",
+        ),
+    ]
+
+
+def _concurrent_pair(pair: Pair, count: ByteCount) -> list[object]:
+    return [pair.candidate, pair.reference, number(pair.aggregate_ratio, 2), *_byte_cells(count)]
+
+
+def _memory(summary: Summary) -> list[str]:
+    def several(values: Iterable[object]) -> str:
+        return " / ".join(str(v) for v in values) or NONE
+
+    def gib(values: Iterable[int]) -> str:
+        return several(f"{v / 2**30:.2f}" for v in values)
+
+    rows = []
+    for config in summary.configs:
+        m = config.memory
+        rows.append(
+            [
+                config.name,
+                several(f"{v:,}" for v in m.kv_cache_tokens),
+                gib(m.kv_cache_bytes),
+                several(f"{v:.2f}" for v in m.max_concurrency),
+                gib(m.graph_bytes),
+                several(m.attention_backend),
+                several({True: "on", False: "off"}[v] for v in m.async_scheduling),
+                several({True: "on", False: "off"}[v] for v in m.prefix_caching),
+            ]
+        )
+    header = ["config", "KV pool tokens", "KV pool GiB", "full-length requests", "graphs GiB", "attention backend"]
+    return _section(
+        "Memory and kernels",
+        _table([*header, "async scheduling", "prefix caching"], rows),
+        "As the server told it; several values are those of several server starts, a dash was not told.",
+    )
+
+
+def _validity(summary: Summary) -> list[str]:
+    rows = [
+        [c.name, v.workload, v.answers, f"{v.valid}/{v.checked}" if v.checked else NONE, v.loops, v.cut_off]
+        for c in summary.configs
+        for v in c.validity
+        if v.answers
+    ]
+    return _section(
+        "What the answers are worth",
+        _table(["config", "workload", "answers", "valid", "loops", "cut off"], rows),
+        "Valid: the asked edit and nothing else, or quotations that stand in the passage. Loops: ends in a repetition. "
+        "Cut off: reached the token limit. Over all runs.",
+    )
+
+
+def _differences(summary: Summary) -> list[str]:
+    rows = [
+        [p.candidate, p.reference, d.kind, d.name, *(NONE if v is None else v or "set" for v in (d.a, d.b))]
+        for p in summary.pairs
+        for d in p.differences
+    ]
+    return _section(
+        "What else differs",
+        _table(["config", "against", "kind", "name", "reference has", "config has"], rows),
+        "Between the first runs of both: command line, environment, versions and machine; port and served name aside.",
+    )
+
+
+def _passes(summary: Summary) -> list[str]:
+    rows = []
+    for p in summary.passes:
+        cells: list[object] = [
+            p.label,
+            p.number,
+            p.kind,
+            of(p.answered),
+            number(p.makespan_s),
+            number(p.host_load, 2),
+            percent(p.host_steal),
+            number(p.client_cpu_share, 2),
+            number(None if p.client_lag_p99_s is None else 1000 * p.client_lag_p99_s),
+        ]
+        for identity in p.identities[:3]:
+            word = {True: "holds", False: "BROKEN", None: "not checked"}[identity.holds]
+            cells.append(f"{word}: {identity.note}" if identity.note else word)
+        rows.append([*cells, p.voided or NONE])
+    header = [
+        "run",
+        "pass",
+        "kind",
+        "answered",
+        "makespan s",
+        "foreign load",
+        "steal",
+        "client CPU",
+        "client lag p99 ms",
+    ]
+    return _section(
+        "Passes and identity checks",
+        _table([*header, "sum of N", "sum of prompt tokens", "nothing cached", "voided"], rows),
+        "Sums over the requests against the server's own counters. Foreign load: CPU cores used by other processes.",
+    )
+
+
+def _timeline(summary: Summary) -> list[str]:
+    starts: dict[tuple[str, int], list[Moment]] = {}
+    for moment in summary.timeline:
+        starts.setdefault((moment.label, moment.launch), []).append(moment)
+    rows = []
+    for (label, launch), moments in starts.items():
+        events = [f"{m.event} {number(m.t_s, 0)}" for m in moments[1:]]
+        rows.append([label, launch, moments[0].at or NONE, ", ".join(events)])
+    return _section(
+        "Timeline",
+        _table(["run", "server start", "at (UTC)", "then, in seconds from there"], rows),
+    )

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recordfactory import a_record, answer, digest, failed, prompt_ids
+from samebytes import analysis, record, summary
+from samebytes.errors import RecordError
+from samebytes.markdown import called, interval, of, percent, to_markdown
+from samebytes.record import PromptInfo, Record
+from samebytes.stats import paired_ratio
+
+IDS = prompt_ids(8)
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one prompt of its own, one config and one study."""
+    files = {
+        "_config.yml": "",
+        "configs/baseline.yaml": "why: the reference\n",
+        "configs/ngram.yaml": "why: the candidate\n",
+        "workloads/rag/0.md": "Quote.\n<passage>\nthe answer to rag/0 stands here\n</passage>\n",
+        "workloads/rag/0.check.yaml": "kind: quote\nmust_quote: ['the answer to rag/0']\n",
+        "studies/toy.yaml": (
+            "title: toy\nmodel: m\nmax_tokens: 64\nruns:\n- config: baseline\n- config: baseline\n- config: ngram\n"
+        ),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def study(**ngram: Any) -> list[Record]:
+    return [
+        a_record("baseline", ids=IDS),
+        a_record("baseline-2", "baseline", ids=IDS),
+        a_record("ngram", ids=IDS, **({"rate": 20.0, "texts": {"creative/0": "a | b\nc"}} | ngram)),
+    ]
+
+
+def saved(house: Path, records: list[Record]) -> Path:
+    folder = house / "results" / "toy"
+    for found in records:
+        record.save(found, folder / f"{found.label}.json")
+    return folder
+
+
+def test_write_then_verify(house: Path) -> None:
+    folder = saved(house, study())
+    written = summary.write(folder, summary.build(folder))
+    assert [path.name for path in written] == ["summary.md", "summary.csv", "summary.json"]
+    assert summary.verify(folder) == []
+
+
+@pytest.mark.parametrize("name", summary.FILES)
+def test_verify_names_the_line_that_does_not_follow_from_the_records(house: Path, name: str) -> None:
+    folder = saved(house, study())
+    summary.write(folder, summary.build(folder))
+    path = folder / name
+    path.write_text(path.read_text().replace("20.0", "21.0", 1))
+    (found,) = summary.verify(folder)
+    assert found.startswith(f"{name}:")
+    assert "21.0" in found
+    assert "but the records give" in found
+
+
+def test_verify_sees_a_changed_record_a_missing_file_and_a_foreign_one(house: Path) -> None:
+    folder = saved(house, study())
+    summary.write(folder, summary.build(folder))
+    saved(house, study(rate=30.0))
+    assert {line.split(":")[0] for line in summary.verify(folder)} == set(summary.FILES)
+    (folder / "summary.csv").unlink()
+    assert summary.verify(folder) == ["summary.csv is missing"]
+    summary.write(folder, summary.build(folder))
+    (folder / "summary.json").write_text("[]")
+    with pytest.raises(RecordError, match="does not say what it was made with"):
+        summary.verify(folder)
+
+
+def test_verify_uses_the_references_and_candidates_that_the_tables_were_made_with(house: Path) -> None:
+    folder = saved(house, [*study(), a_record("baseline_sync", ids=IDS)])
+    summary.write(folder, summary.build(folder, ["baseline_sync"], ["ngram"]))
+    made = json.loads((folder / "summary.json").read_text())
+    assert (made["references"], made["candidates"]) == (["baseline_sync"], ["ngram"])
+    assert summary.verify(folder) == []
+
+
+def test_the_studys_missing_runs_are_listed_and_answers_checked(house: Path) -> None:
+    prompt = (house / "workloads/rag/0.md").read_text()
+    prompts = [PromptInfo(id=key, workload=key.split("/")[0], sha256=digest(key)) for key in IDS]
+    prompts = [p.model_copy(update={"sha256": digest(prompt)}) if p.id == "rag/0" else p for p in prompts]
+    folder = saved(house, [a_record("baseline", ids=IDS, prompts=prompts)])
+    found = summary.build(folder)
+    assert [(r.label, r.status) for r in found.runs if r.status != "complete"] == [
+        ("baseline-2", "not measured"),
+        ("ngram", "not measured"),
+    ]
+    (rag,) = [v for v in found.config("baseline").validity if v.workload == "rag"]
+    assert (rag.answers, rag.checked, rag.valid) == (1, 1, 1)
+
+
+def test_answers_are_not_checked_against_another_prompt(house: Path) -> None:
+    folder = saved(house, study())  # the records' rag/0 has another digest than the file
+    assert [v.answers for v in summary.build(folder).config("baseline").validity] == [0, 0, 0]
+
+
+def test_json_is_sorted_rounded_and_the_same_every_time() -> None:
+    found = analysis.summarise(study(rate=math.pi))
+    text = summary.to_json(found)
+    assert text == summary.to_json(analysis.summarise(study(rate=math.pi)))
+    data = json.loads(text)
+    assert list(data) == sorted(data)
+    assert data["configs"][1]["speed"][0]["decode_tok_s"] == 3.14159
+    assert data["configs"][0]["memory"]["kv_cache_bytes"] == [2**30], "whole numbers are not rounded"
+
+
+def test_csv_has_a_row_per_config_and_prompt_and_empty_cells_for_null() -> None:
+    found = analysis.summarise(study(replace={"rag/3": failed("rag/3")}, texts={"rag/4": "the answer"}))
+    rows = list(csv.DictReader(io.StringIO(summary.to_csv(found))))
+    assert len(rows) == 48
+    by = {(row["config"], row["prompt"]): row for row in rows}
+    assert by["ngram", "rag/3"]["verdict_baseline"] == "missing"
+    assert by["ngram", "rag/3"]["decode_tok_s"] == ""
+    assert by["ngram", "rag/4"]["class_baseline"] == "length"
+    assert by["ngram", "rag/4"]["char_index_baseline"] == "10"
+    assert by["baseline", "rag/3"]["tokens"] == "64;64"
+    assert by["baseline", "rag/3"]["verdict_baseline"] == ""
+    assert by["baseline", "rag/3"]["accepted_tokens"] == "", "a config that does not speculate accepted nothing, not 0"
+
+
+def test_markdown_says_what_a_reader_needs() -> None:
+    slow = {key: 8.0 for key in IDS if key.startswith("creative")}
+    records = [*study(rates=slow), a_record("fp8", status="failed", reason="no\nAVX-512", passes=[], launches=[])]
+    text = to_markdown(analysis.summarise(records))
+    assert "> **Note.** fp8 failed: no AVX-512" in text
+    assert "| baseline | 2 | 10.0 (8/8) | 200.0 (8/8) |" in text
+    assert "| ngram | baseline | rag | 8/8 | 2.00 | 2.00 | [2.00, 2.00] | [2.00, 2.00] | speed-up |" in text
+    assert "| ngram | baseline | creative | 8/8 | 0.80 | 0.80 | [0.80, 0.80] | [0.80, 0.80] | slow-down |" in text
+    assert "| baseline | 2 | 24/24 | 0 | 0 | [0.86, 1.00] | – |" in text
+    assert "| ngram | baseline | all | 24/24 | 23 | 1 | 0 | 0 | 0 | 0 | [0.80, 0.99] |" in text
+    assert "| ngram | baseline | creative/0 | differs | differs | text | 0 | 0 | 0 | agrees | none |" in text
+
+
+def test_markdown_tables_survive_pipes_and_have_one_width() -> None:
+    flags = ["--speculative-config", '{"a|b": 1}']
+    text = to_markdown(analysis.summarise(study(flags=flags)))
+    assert r'{"a\|b": 1}' in text
+    width = None
+    for line in text.split("\n"):
+        cells = line.replace(r"\|", "").count("|") if line.startswith("|") else None
+        assert width is None or cells is None or cells == width, line
+        width = cells
+
+
+def test_one_failure_is_23_of_24_in_every_table() -> None:
+    text = to_markdown(analysis.summarise(study(replace={"rag/3": failed("rag/3")})))
+    assert "> **Note.** ngram: 23/24 sequential requests answered" in text
+    assert "| ngram | ngram | complete | 23/24 | – | 1 |" in text
+    assert "| ngram | 1 | 20.0 (8/8) | 200.0 (8/8) | 20.0 (7/8) | 200.0 (7/8) |" in text
+    assert "| ngram | baseline | rag | 7/8 |" in text
+    assert "| ngram | baseline | all | 23/24 | 22 | 1 | 0 | 0 | 0 | 1 |" in text
+    assert "| ngram | 0 | sequential | 23/24 |" in text
+
+
+def test_formats() -> None:
+    assert of((23, 24)) == "23/24"
+    assert of(None) == "–"
+    assert percent(0.51265) == "51.3 %"
+    assert percent(None) == interval(None) == "–"
+
+
+def test_below_one_is_a_slow_down_and_an_interval_over_one_is_said() -> None:
+    assert called(paired_ratio([8.0, 8.1], [10.0, 10.1])) == "slow-down"
+    assert called(paired_ratio([20.0, 20.1], [10.0, 10.1])) == "speed-up"
+    assert called(paired_ratio([8.0, 11.0], [10.0, 10.0])) == "slow-down, interval includes 1"
+    assert called(paired_ratio([10.0, 11.0], [10.0, 11.0])) == "no change"
+    assert called(paired_ratio([9.0], [10.0])) == "slow-down"
+    assert called(None) == "–"
+
+
+def test_a_failed_study_renders_without_empty_tables() -> None:
+    found = analysis.summarise([a_record("fp8", status="failed", reason="no", passes=[], launches=[])])
+    text = to_markdown(found)
+    assert "## Speed" not in text
+    assert "| fp8 | fp8 | failed | – | – | 0 |" in text
+    assert summary.to_csv(found) == "study\n"
+
+
+def test_same_bytes_from_other_tokens_are_listed_as_such() -> None:
+    other = answer("rag/0", token_ids=[1])
+    text = to_markdown(analysis.summarise(study(replace={"rag/0": other})))
+    assert "| ngram | baseline | rag/0 | same | same bytes, other tokens | – | – | – | 0 | agrees | none |" in text
