@@ -410,6 +410,14 @@ def test_another_machine_is_said_at_the_top() -> None:
     assert "ngram against baseline: more than the config differs: vllm" in banners
 
 
+def test_a_repeat_under_other_flags_is_said_at_the_top() -> None:
+    records = [a_record("baseline"), a_record("baseline-2", "baseline", flags=["--enforce-eager"])]
+    assert "baseline-2 is no repeat of baseline: they differ in --enforce-eager" in analysis.summarise(records).banners
+    records[1] = a_record("baseline-2", "baseline")
+    records[1].versions.git_commit = "abc"
+    assert analysis.summarise(records).banners == ()
+
+
 def test_a_running_server_is_said_at_the_top() -> None:
     joined = a_record("baseline", launches=[a_launch("m", started_by="base_url")])
     assert any("a running server was measured" in banner for banner in analysis.summarise([joined]).banners)

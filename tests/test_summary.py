@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from recordfactory import a_record, answer, digest, failed, prompt_ids
-from samebytes import analysis, record, summary
+from samebytes import analysis, compare, record, summary
 from samebytes.errors import RecordError
-from samebytes.markdown import called, interval, of, percent, to_markdown
+from samebytes.markdown import called, comparison, interval, of, percent, to_markdown
 from samebytes.record import PromptInfo, Record
 from samebytes.stats import paired_ratio
 
@@ -199,3 +199,15 @@ def test_same_bytes_from_other_tokens_are_listed_as_such() -> None:
     other = answer("rag/0", token_ids=[1])
     text = to_markdown(analysis.summarise(study(replace={"rag/0": other})))
     assert "| ngram | baseline | rag/0 | same | same bytes, other tokens | – | – | – | 0 | agrees | none |" in text
+
+
+def test_a_comparison_as_text() -> None:
+    a, control, b = study()
+    text = comparison(compare.compare_records(a, b, control))
+    assert text.startswith(
+        "ngram against baseline, baseline-2 (2 server starts): 24/24 prompts judged: same 23, differs 1"
+    )
+    assert "| creative/0 | differs | differs | text | 0 | 0 | 0 | agrees | none |" in text
+    assert text.endswith("creative/0\n  - 'the answer to creative/0'\n  + 'a | b\\nc'\n")
+    alone = comparison(compare.compare_records(a, control))
+    assert alone == "baseline-2 against baseline (1 server start): 24/24 prompts judged: same 24\n"

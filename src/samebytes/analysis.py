@@ -5,7 +5,7 @@ Everything here is computed from records alone; `samebytes.summary` renders and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def summarise(
         references=tuple(references),
         candidates=tuple(wanted),
         prompts=len(first.prompts),
-        banners=_banners(rows, pairs),
+        banners=_banners(rows, pairs, groups),
         runs=tuple(rows),
         configs=tuple(_config(name, group, check) for name, group in groups.items()),
         controls=tuple(_control(name, groups[name]) for name in references),
@@ -180,7 +180,7 @@ def _run_row(found: Record) -> RunRow:
     )
 
 
-def _banners(rows: Sequence[RunRow], pairs: Sequence[Pair]) -> tuple[str, ...]:
+def _banners(rows: Sequence[RunRow], pairs: Sequence[Pair], groups: Mapping[str, Sequence[Record]]) -> tuple[str, ...]:
     """Return what the reader has to know before any figure."""
     found = []
     for row in rows:
@@ -192,6 +192,11 @@ def _banners(rows: Sequence[RunRow], pairs: Sequence[Pair]) -> tuple[str, ...]:
             if row.status == "complete" and count is not None and count[0] < count[1]:
                 found.append(f"{row.label}: {count[0]}/{count[1]} {kind} requests answered")
         found += [f"{row.label}: {warning}" for warning in row.warnings]
+    for first, *repeats in groups.values():
+        for other in repeats:
+            names = [d.name for d in fairness.differences(first, other) if d.name not in fairness.PROJECT]
+            if names:
+                found.append(f"{other.label} is no repeat of {first.label}: they differ in {', '.join(names)}")
     for pair in pairs:
         name = f"{pair.candidate} against {pair.reference}"
         if pair.refused:
@@ -265,7 +270,8 @@ def _moments(found: Record) -> list[Moment]:
         ]
         for p in found.passes:
             if p.launch == i:
-                end = None if p.makespan_s is None else p.started_mono + p.makespan_s
+                ends = [r.finish_s for r in p.requests if r.finish_s is not None]
+                end = p.started_mono + max(ends) if ends else None
                 events.append((f"{p.kind} pass begins", p.started, p.started_mono))
                 events.append((f"{p.kind} pass ends", p.finished, end))
         events.append(("server stopped", launch.stopped, launch.stopped_mono))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from samebytes.compare import PromptVerdict, RecordComparison
 from samebytes.findings import ByteCount, Moment, Pair, Summary
 from samebytes.show import number
 from samebytes.stats import LEVEL, RESAMPLES, Interval, RatioEstimate
@@ -220,32 +221,54 @@ def _byte_cells(count: ByteCount) -> list[object]:
 
 
 def _divergences(summary: Summary) -> list[str]:
-    rows = []
-    for pair in summary.pairs:
-        for v in pair.verdicts:
-            c = v.comparison
-            if v.verdict != "same" or c.cls != "same":
-                where = [NONE if at is None else str(at) for at in (c.char_index, c.byte_offset, c.token_index)]
-                rows.append(
-                    [
-                        pair.candidate,
-                        pair.reference,
-                        v.id,
-                        v.verdict,
-                        c.cls,
-                        c.part or NONE,
-                        *where,
-                        v.control,
-                        v.repeat,
-                    ]
-                )
-    header = ["config", "against", "prompt", "verdict", "class", "part", "character", "byte", "token"]
-    return _section(
-        "Where answers part",
-        _table([*header, "reference's starts", "config's starts"], rows),
-        "First differing code point, where it starts in the UTF-8, and first differing token. Length: one answer is a "
-        "strict prefix of the other.",
-    )
+    rows = [
+        [pair.candidate, pair.reference, *_divergence(v)] for pair in summary.pairs for v in pair.verdicts if _parts(v)
+    ]
+    return _section("Where answers part", _table(["config", "against", *_DIVERGENCE_HEADER], rows), _DIVERGENCE_NOTE)
+
+
+_DIVERGENCE_HEADER = [
+    "prompt",
+    "verdict",
+    "class",
+    "part",
+    "character",
+    "byte",
+    "token",
+    "reference's starts",
+    "config's starts",
+]
+_DIVERGENCE_NOTE = (
+    "First differing code point, where it starts in the UTF-8, and first differing token. Length: one answer is a "
+    "strict prefix of the other."
+)
+
+
+def _parts(verdict: PromptVerdict) -> bool:
+    return verdict.verdict != "same" or verdict.comparison.cls != "same"
+
+
+def _divergence(verdict: PromptVerdict) -> list[str]:
+    c = verdict.comparison
+    where = [NONE if at is None else str(at) for at in (c.char_index, c.byte_offset, c.token_index)]
+    return [verdict.id, verdict.verdict, c.cls, c.part or NONE, *where, verdict.control, verdict.repeat]
+
+
+def comparison(found: RecordComparison) -> str:
+    """Return one comparison of records as text: counts, then every prompt whose answers part, with both contexts."""
+    counts = ", ".join(f"{verdict} {n}" for verdict, n in found.counts.items() if n)
+    starts = f"{found.baseline_starts} server start{'' if found.baseline_starts == 1 else 's'}"
+    sides = f"{', '.join(found.candidate)} against {', '.join(found.baseline)} ({starts})"
+    lines = [
+        f"{sides}: {found.judged}/{len(found.prompts)} prompts judged: {counts}",
+        *[f"not proved to be equal: {field}" for field in found.unproved],
+        "",
+        *_table(_DIVERGENCE_HEADER, [_divergence(v) for v in found.prompts if _parts(v)]),
+    ]
+    for v in found.prompts:
+        if v.comparison.context_a is not None:
+            lines += [v.id, f"  - {v.comparison.context_a!r}", f"  + {v.comparison.context_b!r}"]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _acceptance(summary: Summary) -> list[str]:

@@ -69,8 +69,9 @@ class Derived(_Part):
     """A printed number that follows from figures.
 
     ``same``: the figure, rounded further. ``ratio``: a / b. ``percent``: 100 a / b.
-    ``change_percent``: 100 (a / b − 1). ``loss_percent``: 100 (1 − a / b). ``whole_times``: how often b fits into a. ``within``: between a and b.
-    ``smallest``: of a list. ``sum``, ``product``: of all. ``difference``: the first less the others.
+    ``change_percent``: 100 (a / b − 1). ``loss_percent``: 100 (1 − a / b). ``whole_times``: how often b fits into a.
+    ``within``: between a and b. ``smallest``: of a list. ``sum``, ``product``: of all. ``difference``: the first less
+    the others.
     """
 
     id: str
