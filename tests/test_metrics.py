@@ -184,7 +184,7 @@ def serving(answer: Callable[[], tuple[int, str]]) -> Iterator[tuple[str, list[d
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever)
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{httpd.server_port}", seen

@@ -103,7 +103,6 @@ def test_a_server_that_appears_just_after_the_end_of_file_is_ended_too() -> None
     with watching("m8") as dog:
         assert dog.stdin is not None
         dog.stdin.close()
-        time.sleep(0.3)
         with launched("m8") as server:
             assert server.wait(5) == -signal.SIGTERM
         assert dog.wait(5) == 0

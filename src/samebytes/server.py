@@ -188,7 +188,6 @@ class Server:
             if on_wait is not None:
                 on_wait(waited)
             time.sleep(POLL_S)
-        self.check_alive()
         names = _model_names(self.base_url)
         if self.served_model_name not in names:
             raise EngineError(
@@ -354,7 +353,7 @@ class ConnectedServer:
         EngineError
             Where it does not.
         """
-        _check_health(self.base_url, self.api_key)
+        check_health(self.base_url, self.api_key)
 
 
 def connect(base_url: str, model: str | None = None, api_key: str | None = None) -> ConnectedServer:
@@ -379,7 +378,7 @@ def connect(base_url: str, model: str | None = None, api_key: str | None = None)
     address = base_url.rstrip("/").removesuffix("/v1").rstrip("/")
     if not address.startswith(("http://", "https://")):
         raise UsageError(f"base_url {base_url!r} is not an address: it starts with http:// or https://")
-    _check_health(address, api_key)
+    check_health(address, api_key)
     names = _model_names(address, api_key)
     if model is not None and model not in names:
         raise unknown(f"model at {address}", model, names)
@@ -388,7 +387,14 @@ def connect(base_url: str, model: str | None = None, api_key: str | None = None)
     return ConnectedServer(address, model or names[0], api_key)
 
 
-def _check_health(base_url: str, api_key: str | None) -> None:
+def check_health(base_url: str, api_key: str | None = None) -> None:
+    """Make sure that a server answers and does not call itself dead.
+
+    Raises
+    ------
+    EngineError
+        Where it does not.
+    """
     try:
         status = get(f"{base_url}/health", api_key).status
     except (OSError, ValueError) as error:

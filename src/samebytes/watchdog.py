@@ -22,7 +22,7 @@ GRACE_S = 8.0
 """Most seconds between SIGTERM and SIGKILL: with the rest, all is over within 15."""
 KILL_S = 5.0
 """Seconds that killed processes get to vanish (the kernel has to free a GPU's memory first)."""
-QUIET_S = 1.0
+QUIET_S = 0.5
 """A process may have been forked and not yet have its new environment: look again for this long."""
 
 
