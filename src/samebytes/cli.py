@@ -114,7 +114,7 @@ def study(
         for step in studies.steps(settings.study(name), results_dir):
             flags = " ".join(settings.arguments(step.plan.flags))
             leg = "" if step.plan.leg is None else f" + {step.plan.leg.concurrency}-way leg"
-            typer.echo(f"{step.state:11} {step.run.label}: {flags}{leg}")
+            typer.echo(f"{step.state:14} {step.run.label}: {flags}{leg}")
         return
     quiet = not sys.stdout.isatty()
     outcome = studies.conduct(

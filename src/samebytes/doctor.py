@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samebytes import engine, machine, model, paths, server, settings
-from samebytes.errors import SamebytesError
+from samebytes.errors import SamebytesError, UsageError
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ def examine(study: str, port: int | None = None) -> list[Finding]:
 
     weights: int | None = None
     try:
+        if the_study.model == model.EMBEDDED and not model.intact(model.embedded_folder()):
+            raise UsageError("the embedded model is not built yet; a run does that, or 'make model' (93 MB, seconds)")
         resolved = model.resolve(the_study.model)
         weights = resolved.weight_bytes
         size = "size not known before the download" if weights is None else f"{weights / 2**20:,.0f} MiB of weights"

@@ -16,7 +16,7 @@ from samebytes.errors import SamebytesError
 
 
 def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet: bool) -> None:
-    """Execute ``source`` into ``output``.
+    """Execute ``source`` into ``output``, in the working directory: relative paths mean the same there as here.
 
     Parameters
     ----------
@@ -38,7 +38,6 @@ def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet
             log_output=False,
             stdout_file=None if quiet else sys.stdout,
             request_save_on_cell_execute=True,
-            cwd=str(source.parent),
         )
     except PapermillExecutionError as error:
         raise SamebytesError(f"{error.ename}: {error.evalue}\n  notebook: {output}") from None

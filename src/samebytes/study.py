@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from samebytes import execute, paths, record, settings
+from samebytes import execute, machine, paths, record, settings
 from samebytes.errors import SamebytesError, UsageError
+from samebytes.record import MachineInfo
+from samebytes.run import differences, is_complete
 from samebytes.settings import Plan, Run, Study
 
-State = Literal["to measure", "to resume", "complete", "failed here"]
+State = Literal["to measure", "to resume", "complete", "failed here", "other settings"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Outcome:
 
 def steps(study: Study, results_dir: Path | None = None) -> list[Step]:
     """Return the study's runs in its file's order (the control first) with the state of each."""
-    return [_step(run, _plan(study, run, results_dir)) for run in study.runs]
+    here = machine.info()
+    return [_step(run, _plan(study, run, results_dir), here) for run in study.runs]
 
 
 def _plan(study: Study, run: Run, results_dir: Path | None) -> Plan:
@@ -54,16 +57,18 @@ def _parameters(study: Study, run: Run, results_dir: Path | None) -> dict[str, o
     return given
 
 
-def _step(run: Run, plan: Plan) -> Step:
+def _step(run: Run, plan: Plan, here: MachineInfo) -> Step:
     if not plan.record_path.exists():
         return Step(run, plan, "to measure")
     kept = record.load(plan.record_path)
-    if kept.status == "complete":
-        return Step(run, plan, "complete")
-    if kept.status == "failed" and not kept.passes:
-        # The engine refused this config on this machine before a prompt was sent: that is its result.
-        return Step(run, plan, "failed here", kept.reason)
-    return Step(run, plan, "to resume")
+    changed = differences(kept, plan)
+    if not kept.passes:
+        # Refused before a prompt was sent: that is this config's result, but on this machine only.
+        refused = kept.status == "failed" and (kept.machine.gpu, kept.machine.cpu) == (here.gpu, here.cpu)
+        return Step(run, plan, "failed here", kept.reason) if refused and not changed else Step(run, plan, "to measure")
+    if changed:
+        return Step(run, plan, "other settings", "; ".join(changed))
+    return Step(run, plan, "complete" if is_complete(kept, plan) else "to resume")
 
 
 @contextlib.contextmanager
@@ -117,14 +122,18 @@ def conduct(
     study = settings.study(name)
     folder = (results_dir or paths.results()) / study.name
     measured: list[str] = []
-    failed: dict[str, str] = {}
-    unmeasured: dict[str, str] = {}
     postponed: list[str] = []
     with _lock(folder):
         plan = steps(study, results_dir)
-        todo = [s for s in plan if s.state in ("to measure", "to resume") or (retry_failed and s.reason)]
-        kept = [step.run.label for step in plan if step not in todo and step.state == "complete"]
-        failed.update({step.run.label: step.reason or "" for step in plan if step not in todo and step.reason})
+        wanted = {"to measure", "to resume"} | ({"failed here"} if retry_failed else set())
+        todo = [step for step in plan if step.state in wanted]
+        kept = [step.run.label for step in plan if step.state == "complete"]
+        failed = {s.run.label: s.reason or "" for s in plan if s.state == "failed here" and not retry_failed}
+        unmeasured = {
+            s.run.label: f"{s.plan.record_path} was measured with other settings ({s.reason}); move it away"
+            for s in plan
+            if s.state == "other settings"
+        }
         say(f"study {name}: {len(study.runs)} runs, {len(kept) + len(failed)} done, {len(todo)} to measure")
         began = time.monotonic()
         longest = 0.0
@@ -138,7 +147,7 @@ def conduct(
             try:
                 execute.run_config(_parameters(study, step.run, results_dir), quiet=quiet)
             except SamebytesError as error:
-                after = _step(step.run, step.plan)
+                after = _step(step.run, step.plan, machine.info())
                 if after.state == "failed here":
                     failed[step.run.label] = after.reason or ""
                     say(f"  the engine refused this config here: {after.reason}")
