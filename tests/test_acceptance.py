@@ -67,3 +67,11 @@ def test_merged_chunks_leave_the_overrun_unknown() -> None:
 
 def test_nothing_is_null() -> None:
     assert summarise([]) == Acceptance(n=0)
+
+
+def test_a_sum_over_some_requests_only_is_not_told() -> None:
+    known = drafted("rag/0", 10, 4, 2, 10, 7, [2, 2, 2, 1, 0])
+    assert summarise([known, drafted("rag/1", 10, 4, 2, 10, 7)]).per_position is None
+    uncounted = drafted("rag/1", 10, 4, 2, 10, 7, [2, 2, 2, 1, 0])
+    uncounted.completion_tokens = None
+    assert summarise([known, uncounted]).overrun is None

@@ -150,10 +150,13 @@ def test_a_voided_pass_is_told_and_counts_for_nothing() -> None:
     records = study()
     noise = a_pass([answer(key, "noise", rate=1.0) for key in IDS], voided="disturbed: foreign load 1.5 cores")
     records[2].passes = [noise, *records[2].passes]
+    noise.metrics["generation_tokens"] = 1.0
     summary = analysis.summarise(records)
+    assert [banner for banner in summary.banners if banner.startswith("ngram: pass 0")] == [
+        "ngram: pass 0 voided: disturbed: foreign load 1.5 cores"
+    ]
     assert summary.pair("baseline", "ngram").bytes[-1].counts["same"] == 24
     assert speed(summary, "ngram", "rag").decode_tok_s == pytest.approx(20.0)
-    assert "ngram: pass 0 voided: disturbed: foreign load 1.5 cores" in summary.banners
 
 
 def test_runs_that_failed_or_are_missing_are_listed_with_their_reason() -> None:
@@ -246,6 +249,12 @@ def test_acceptance_per_prompt_workload_and_overall() -> None:
     assert ngram.acceptance["creative"].rate is None
     assert next(p for p in ngram.prompts if p.id == "rag/0").acceptance.mean_length == pytest.approx(3.1)
     assert summary.config("baseline").acceptance[ALL].drafts is None
+
+
+def test_acceptance_leaves_out_a_prompt_that_failed_in_another_run() -> None:
+    records = study(replace={"rag/0": drafting("rag/0")})
+    records.append(a_record("ngram-2", "ngram", ids=IDS, replace={"rag/0": failed("rag/0")}))
+    assert analysis.summarise(records).config("ngram").acceptance[ALL].n == 0
 
 
 def test_validity_is_counted_over_all_runs() -> None:

@@ -99,6 +99,17 @@ def test_reasoning_is_compared_apart_from_text() -> None:
     assert moved.cls == "differs", "the same characters, cut elsewhere, are not the same answer"
 
 
+def test_where_both_parts_differ_the_reasoning_came_first() -> None:
+    found = compare.compare_answers(answer("rag/0", "yes", reasoning="A"), answer("rag/0", "no", reasoning="B"))
+    assert (found.part, found.context_a, found.text) == ("reasoning", "A", "differs")
+
+
+def test_half_a_surrogate_pair_is_compared_too() -> None:
+    one = answer("rag/0").model_copy(update={"text": "a\ud83d!"})
+    found = compare.compare_answers(one, one.model_copy(update={"text": "a\ud83d?"}))
+    assert (found.char_index, found.byte_offset) == (2, 4)
+
+
 @pytest.mark.parametrize("status", ["error", "truncated", "timeout"])
 def test_a_failure_is_missing_even_where_its_text_is_equal(status: str) -> None:
     one = answer("rag/0", "abc")
@@ -226,6 +237,13 @@ def test_a_prompt_that_was_never_sent_is_missing() -> None:
     b = a_record("ngram")
     b.passes = [a_pass(b.passes[0].requests[:-1])]
     assert verdict(compare.compare_records(a_record("baseline"), b), "creative/1").verdict == "missing"
+
+
+def test_an_answer_belongs_to_the_server_start_that_gave_it() -> None:
+    record = a_record("baseline", ids=["rag/0"])
+    record.launches = [*record.launches, a_launch("second", 1)]
+    record.passes = [*record.passes, a_pass([answer("rag/0")], launch=1, voided="the host was busy")]
+    assert compare.sequential_answers(record)["rag/0"].start == compare.start_of(record, 0)
 
 
 @pytest.mark.parametrize(

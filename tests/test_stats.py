@@ -126,6 +126,18 @@ def test_the_bootstrap_is_seeded() -> None:
     assert stats.bootstrap_interval(values) != stats.bootstrap_interval(values, seed=1)
 
 
+def test_the_bootstrap_is_near_the_normal_interval_for_many_values() -> None:
+    values = [math.sin(i) for i in range(400)]
+    interval = stats.bootstrap_interval(values)
+    assert interval is not None
+    half = 1.96 * math.sqrt(0.5 / 400)  # the variance of a sine is 1/2
+    mean = sum(values) / 400
+    assert (interval.low - mean, interval.high - mean) == (
+        pytest.approx(-half, rel=0.08),
+        pytest.approx(half, rel=0.08),
+    )
+
+
 def test_spread_needs_two_launches() -> None:
     assert stats.spread([10.0]) is None
     assert stats.spread([10.0, 11.0]) == pytest.approx(0.1)

@@ -316,7 +316,7 @@ def _prompt(key: str, workload: str, found: Sequence[Request | None], check: Che
     ok = [r for r in found if r is not None and r.status == "ok"]
     answered = len(ok) == len(found)
     rates = [r.decode_tok_s for r in ok if definitions.counts_for_speed(r.completion_tokens) and r.decode_tok_s]
-    timed = answered and len(rates) == len(found)
+    timed = len(rates) == len(found)
     waits = [r.ttft_s for r in ok if r.ttft_s]
     return PromptResult(
         id=key,
@@ -326,7 +326,7 @@ def _prompt(key: str, workload: str, found: Sequence[Request | None], check: Che
         tokens=tuple(r.completion_tokens if r else None for r in found),
         finish_reasons=tuple(r.finish_reason if r else None for r in found),
         decode_tok_s=stats.geometric_mean(rates) if timed else None,
-        ttft_s=stats.geometric_mean(waits) if answered and len(waits) == len(found) else None,
+        ttft_s=stats.geometric_mean(waits) if len(waits) == len(found) else None,
         spread=stats.spread(rates) if timed else None,
         acceptance=acceptance.summarise(ok if answered else []),
         validity=tuple(check(r) if r is not None and r.status == "ok" else None for r in found),
@@ -479,8 +479,8 @@ def _ratio(workload: str, base: Sequence[PromptResult], group: Sequence[PromptRe
     theirs = {p.id: p for p in group if p.workload == workload}
 
     def estimate(value: Callable[[PromptResult], float | None]) -> RatioEstimate | None:
-        # A prompt that failed on either side is left out of both.
-        pairs = [(value(theirs[key]), value(ours[key])) for key in ours if ours[key].answered and theirs[key].answered]
+        # A prompt that failed on either side has no value there, and is left out of both.
+        pairs = [(value(theirs[key]), value(ours[key])) for key in ours]
         known = [(a, b) for a, b in pairs if a is not None and b is not None]
         return stats.paired_ratio([a for a, _ in known], [b for _, b in known])
 
