@@ -389,7 +389,10 @@ def result(exchange: Exchange, spec: dict[str, Any]) -> stream.StreamResult:
         found.error = f"HTTP {response.status}: {_refusal(b''.join(piece for _, piece in response.body))}"
         found.http_status = response.status
         return found
-    stream.read(sse.decode(response.body), found, complete=response.complete)
+    try:
+        stream.read(sse.decode(response.body), found, complete=response.complete)
+    except (AttributeError, TypeError) as error:
+        found.status, found.error = "error", f"a chunk of a shape that openai does not know: {error}"
     if found.status == "truncated" and exchange.timed_out:
         found.status, found.error = "timeout", f"no end after {exchange._timeout_s:g} s"
     elif found.status == "truncated" and response.status is None:
