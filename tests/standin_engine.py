@@ -1,4 +1,4 @@
-"""A process tree that lives, dies and answers as vLLM's does: an API server, an engine core below it, a worker below that.
+"""A process tree that lives, dies and answers as vLLM's does: API server, engine core below it, worker below that.
 
 Run as ``python standin_engine.py --port N --served-model-name NAME``. It loads nothing and answers ``/health``,
 ``/version``, ``/v1/models``, ``/metrics`` and streamed chat completions, whose words are the prompt's own and whose

@@ -5,6 +5,7 @@ Configs, prompts and the notebook are this project's; study ``quick`` has a mode
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -115,9 +116,15 @@ class Project:
         """Return the ids of all engine processes that were ever started here."""
         return [int(line) for line in self.pids.read_text().split()] if self.pids.exists() else []
 
-    def engines_alive(self) -> list[int]:
-        """Return the engine processes that live."""
-        return [pid for pid in self.engine_pids() if alive(pid)]
+    def engines_alive(self) -> list[psutil.Process]:
+        """Return the engine processes that live; an id may have been given away again."""
+        found = []
+        for pid in self.engine_pids():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE and str(STANDIN) in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
 
 
 class Done:
@@ -139,17 +146,9 @@ def project(folder: Path) -> Iterator[Project]:
     made = Project(folder)
     yield made
     left = made.engines_alive()
-    for pid in left:
-        os.kill(pid, signal.SIGKILL)
-    assert not left, "the test left engines behind"
-
-
-def alive(pid: int) -> bool:
-    """Whether a process lives."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    for process in left:
+        process.kill()
+    assert not left, f"the test left engines behind: {left}"
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str) -> None:

@@ -38,6 +38,8 @@ def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet
             log_output=False,
             stdout_file=None if quiet else sys.stdout,
             request_save_on_cell_execute=True,
+            # The kernel's own log warns of unencrypted loopback traffic and of each interrupt.
+            extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
         )
     except PapermillExecutionError as error:
         raise SamebytesError(f"{error.ename}: {error.evalue}\n  notebook: {output}") from None

@@ -533,10 +533,10 @@ def differences(kept: Record, plan: Plan) -> list[str]:
     prompts = workloads.load(paths.workloads(), plan.workloads, plan.limit)
     pairs: dict[str, tuple[object, object]] = {
         "config": (kept.config.name, plan.config.name),
-        "flags": (" ".join(normalised(kept.config.argv)), " ".join(paths.neutral(word) for word in flags)),
+        "flags": (_by_flag(normalised(kept.config.argv)), _by_flag([paths.neutral(word) for word in flags])),
         "environment": (kept.config.env, {} if plan.base_url else plan.env),
         "max_tokens": (kept.sampling.max_tokens, plan.max_tokens),
-        "prompts": ([(p.id, p.sha256) for p in kept.prompts], [(p.id, p.sha256) for p in prompts]),
+        "prompts": ([f"{p.id} {p.sha256[:8]}" for p in kept.prompts], [f"{p.id} {p.sha256[:8]}" for p in prompts]),
     }
     leg = kept.concurrent()
     if leg is not None and plan.leg is not None:
@@ -546,12 +546,19 @@ def differences(kept: Record, plan: Plan) -> list[str]:
     return _differing(pairs)
 
 
+def _by_flag(words: Sequence[str]) -> list[str]:
+    """Join arguments to one entry a flag."""
+    return [f"--{flag}".strip() for flag in " ".join(words).split("--")[1:]]
+
+
 def _differing(pairs: Mapping[str, tuple[object, object]]) -> list[str]:
     found = []
     for name, (there, here) in pairs.items():
         if there != here:
+            if isinstance(there, list) and isinstance(here, list):
+                there, here = [x for x in there if x not in here], [x for x in here if x not in there]
             words = f"{there!r} there, {here!r} here"
-            found.append(f"{name}: {words}" if len(words) <= 200 else name)
+            found.append(f"{name}: {words}" if len(words) <= 300 else name)
     return found
 
 
