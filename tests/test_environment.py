@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCKS = ["report", "engine", "openai2"]
 PYTHONS = ["3.11", "3.12", "3.13"]
-LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton"}
+LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton", "intel-cmplr-lib-ur"}
 
 
 def lines(name: str) -> list[str]:
