@@ -55,6 +55,8 @@ class Project:
         self.root = folder
         for name in ("configs", "studies", "notebooks"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+        (folder / "results" / "notebooks").mkdir(parents=True)
+        shutil.copy(ROOT / "results" / "notebooks" / ".gitkeep", folder / "results" / "notebooks")
         (folder / "_config.yml").write_text("title: a test\n")
         (folder / "workloads").symlink_to(ROOT / "workloads")
         (folder / "model").mkdir()
