@@ -168,6 +168,8 @@ def test_counters_near_the_limit(engine_python: Path, embedded_model: Path, tmp_
     for _ in range(10):
         motif = [rng.randrange(3, 2000) for _ in range(rng.randrange(3, 9))]
         prompts.append((motif * limit)[: rng.randrange(limit - 40, limit - 6)])
+    # too long for the drafter from the start
+    prompts += [([5, 6, 7] * limit)[: limit - left] for left in (4, 3, 2, 1)]
     script = tmp_path / "generate.py"
     script.write_text(GENERATE)
     request = json.dumps({"max_model_len": limit, "prompts": prompts, "flag": ARTICLE.flag()})

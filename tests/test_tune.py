@@ -136,14 +136,17 @@ def quoting(seed: int) -> tuple[list[int], list[int]]:
     return prompt, said[:120]
 
 
-def pair(changed: int | None = None) -> tuple[Record, Record]:
+def pair(changed: int | None = None, *, once: bool = False) -> tuple[Record, Record]:
     """Return a baseline of 10 ms a step, and an n-gram run of 11 ms a plain and 13.2 ms a verifying step.
 
-    Two chunks of the prompt numbered ``changed`` were merged on the way.
+    Two chunks of the prompt numbered ``changed`` were merged on the way. With ``once`` every answer quotes once, for
+    two drafts' length.
     """
     plain, speculated = {}, {}
     for i in range(6):
         prompt, said = quoting(i)
+        if once:
+            said = [*range(2000, 2040), *prompt[50:61]]
         key = f"{('code_edit', 'rag')[i % 2]}/{i}"
         common: dict[str, Any] = {"token_ids": said, "prompt_token_ids": prompt, "prompt_tokens": len(prompt)}
         plain[key] = answer(key, rate=1 / PLAIN_S, n=len(said), **common)
@@ -220,6 +223,18 @@ def test_prompts_whose_chunks_are_no_steps_of_the_replay_are_left_out() -> None:
 def test_without_enough_steps_there_is_no_cost() -> None:
     assert tune.pool([]) is None
     assert tune.pool([tune.Timing("a", 1.0, {5: 1.2}), tune.Timing("b", 1.0, {5: 1.2})]) is None
+
+
+def test_a_prompt_with_few_steps_of_a_kind_says_nothing_of_it() -> None:
+    baseline, speculated = pair(once=True)
+    assert all(0 < (r.drafts or 0) < tune.MIN_STEPS for r in speculated.sequential())
+    assert [t.ratios for t in tune.timings(speculated, baseline)] == [{}] * 6
+    assert tune.pool(tune.timings(speculated, baseline)) is None
+    _, speculated = pair()
+    short, _ = pair()
+    for request in short.passes[0].requests:
+        request.chunks = request.chunks[: tune.MIN_STEPS]  # one gap fewer
+    assert all(t.overhead is None for t in tune.timings(speculated, short))
 
 
 def test_ratios_run_straight() -> None:
@@ -393,6 +408,10 @@ def test_every_shape_of_transcript_is_read(tmp_path: Path) -> None:
     assert said[2].prompt == "system\nBe brief.\nuser\nHello\n"
     assert said[3].prompt == f"{said[2].prompt}assistant\n{said[2].answer}\nuser\nSay {SECRET}\n"
     assert said[3].answer == SECRET
+    # with an answer named apart, the assistant's earlier turns are what it was given
+    line = {"messages": [{"role": r, "content": r} for r in ("user", "assistant", "user")], "answer": "b"}
+    given = "user\nuser\nassistant\nassistant\nuser\nuser\n"
+    assert tune.turns(written(tmp_path / "named.jsonl", [line])) == [tune.Turn("1.1", "transcripts", given, "b")]
     line = {"prompt": "a\u2028b", "response": "c\u2028d"}
     assert tune.turns(written(tmp_path / "odd.jsonl", [line])) == [
         tune.Turn("1.1", "transcripts", "a\u2028b", "c\u2028d")

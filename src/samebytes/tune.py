@@ -143,8 +143,7 @@ class Check:
             and (
                 self.accepted_per_pos is None
                 or all(
-                    low <= n <= low + (found.overrun > 0)
-                    for low, n in zip(found.accepted_per_pos, self.accepted_per_pos, strict=True)
+                    low <= n <= low + 1 for low, n in zip(found.accepted_per_pos, self.accepted_per_pos, strict=True)
                 )
             )
         )
