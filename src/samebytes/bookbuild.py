@@ -1,0 +1,95 @@
+"""Build the article: `jupyter-book` in a process of its own, and a look at what came out."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from samebytes.errors import SamebytesError
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def build(root: Path) -> Path:
+    """Build the pages of a project and return the first one's path.
+
+    Warnings are errors. Pages whose text and records did not change since the last build are kept.
+
+    Raises
+    ------
+    SamebytesError
+        With the failing cell's own message, or with what a page lacks.
+    """
+    program = Path(sys.executable).with_name("jupyter-book")
+    if not program.exists():
+        raise SamebytesError(f"no jupyter-book beside {sys.executable}: install samebytes[book]")
+    output = root / "_build"
+    done = subprocess.run(
+        [str(program), "build", "--warningiserror", "--keep-going", "--quiet", str(root)],
+        cwd=root,
+        env=os.environ | {"SAMEBYTES_ROOT": str(root)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    said = _ANSI.sub("", done.stdout)
+    output.mkdir(exist_ok=True)
+    log = output / "book.log"
+    log.write_text(said, encoding="utf-8")
+    problem = _failure(said, root) if done.returncode else None
+    problem = problem or next(_lacking(root, output / "html"), None)
+    if problem is not None:
+        # A warning is given once, when its page is read: the next build has to read every page again.
+        (output / ".doctrees" / "environment.pickle").unlink(missing_ok=True)
+        raise SamebytesError(f"the book was not built: {problem}\n  log: {log}")
+    return output / "html" / f"{pages(root)[0]}.html"
+
+
+def pages(root: Path) -> list[str]:
+    """Return the pages that ``_toc.yml`` lists, the first one first."""
+    return list(_files(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))))
+
+
+def _files(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        yield from (str(node[key]) for key in ("root", "file") if key in node)
+        for value in node.values():
+            yield from _files(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _files(item)
+
+
+def _failure(said: str, root: Path) -> str:
+    """Return what went wrong: a cell's error with its page, else the first warning, else the last line."""
+    page = re.search(r"^myst_nb\.\S+\.ExecutionError: (.+)$", said, re.MULTILINE)
+    if page is not None:
+        cell = said.partition("\nThe above exception was the direct cause")[0].rstrip().rpartition("\n")[2]
+        return f"{os.path.relpath(page[1], root)}: {cell}"
+    lines = [line.strip() for line in said.splitlines() if line.strip(" =\n")]
+    found = [line for line in lines if re.search(r": (WARNING|ERROR|CRITICAL): |^(WARNING|ERROR): ", line)]
+    return next(iter(found or lines[-1:]), "no output").replace(f"{root}{os.sep}", "")
+
+
+def _lacking(root: Path, site: Path) -> Iterator[str]:
+    """Return what the site lacks: a page, its title, or any figure on it."""
+    for page in pages(root):
+        path = site / f"{page}.html"
+        if not path.exists():
+            yield f"{page}.html is missing"
+            continue
+        text = path.read_text(encoding="utf-8")
+        yield from (f"{page}.html has no {what}" for mark, what in _MARKS.items() if mark not in text)
+
+
+_MARKS = {"<h1>": "title", "<data ": "figure from the records (did its cells run?)"}

@@ -1,0 +1,109 @@
+"""What the article is computed from: the studies that have records here, and figures that somebody published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from samebytes import analysis, paths, published, settings, summary
+from samebytes.findings import Control, Pair, Summary
+from samebytes.published import Published
+from samebytes.record import Record
+
+THIS_MACHINE = "quick"
+"""The study that `make report` measures; its records are not committed and are shown apart."""
+
+PUBLISHED = "published.yaml"
+"""Figures of a study that were published without records."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A study with records here.
+
+    Attributes
+    ----------
+    title : str
+        The study file's title; the name where there is no file.
+    folder : Path
+        ``results/STUDY``.
+    """
+
+    name: str
+    title: str
+    folder: Path
+    records: tuple[Record, ...]
+    summary: Summary
+
+    def files(self, config: str) -> str:
+        """Return the records of one config, as a text that says where its figures come from."""
+        labels = self.summary.config(config).labels
+        return ", ".join(f"results/{self.name}/{label}.json" for label in labels)
+
+    def control(self, config: str) -> Control | None:
+        """Return whether a reference agrees with itself; None where it has no complete run."""
+        return next((c for c in self.summary.controls if c.config == config), None)
+
+    def pairs(self, reference: str) -> list[Pair]:
+        """Return every config that is compared with a reference."""
+        return [pair for pair in self.summary.pairs if pair.reference == reference]
+
+    @property
+    def workloads(self) -> list[str]:
+        """Workloads in sending order."""
+        return list(dict.fromkeys(p.workload for found in self.records for p in found.prompts))
+
+    @property
+    def started(self) -> str | None:
+        """Day (UTC) of the first server start."""
+        starts = sorted(launch.started for found in self.records for launch in found.launches)
+        return starts[0][:10] if starts else None
+
+    @property
+    def gpu(self) -> bool:
+        """Whether it was measured on a GPU."""
+        return any(found.machine.gpu for found in self.records)
+
+
+def has_records(folder: Path) -> bool:
+    """Return whether a folder holds anything that should be a record."""
+    return any(p.name not in analysis.DERIVED and not p.name.startswith(".") for p in folder.glob("*.json"))
+
+
+def measured(name: str) -> Measured | None:
+    """Read one study; None where it has no record.
+
+    Raises
+    ------
+    RecordError
+        Where a record cannot be read.
+    """
+    folder = paths.results() / name
+    if not has_records(folder):
+        return None
+    known = name in settings.names(paths.studies())
+    return Measured(
+        name=name,
+        title=settings.study(name).title if known else name,
+        folder=folder,
+        records=tuple(analysis.load(folder)),
+        summary=summary.build(folder),
+    )
+
+
+def studies() -> list[Measured]:
+    """Read every study with records but `THIS_MACHINE`, those on a GPU first, each group by name."""
+    names = sorted(p.name for p in paths.results().iterdir() if p.is_dir() and p.name != THIS_MACHINE)
+    found = [study for name in names if (study := measured(name)) is not None]
+    return sorted(found, key=lambda study: not study.gpu)
+
+
+def this_machine() -> Measured | None:
+    """Read what `make report` measured here; None where it has not."""
+    return measured(THIS_MACHINE)
+
+
+def articles() -> dict[str, Published]:
+    """Read the published figures, by the study that they belong to."""
+    found = sorted(paths.results().glob(f"*/{PUBLISHED}"))
+    return {path.parent.name: published.load(path) for path in found}

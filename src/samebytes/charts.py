@@ -1,0 +1,148 @@
+"""Charts of a study: an interactive Vega-Lite chart over a static SVG that stands where no script runs, and in print.
+
+    python -m samebytes.charts STUDY    writes results/STUDY/speed.svg
+
+Text and lines take the page's own colour, so that a chart reads on a light and on a dark page without being told.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import altair
+import vl_convert
+
+from samebytes import bookdata
+from samebytes.bookdata import Measured
+from samebytes.errors import UsageError
+from samebytes.prose import Html, html
+from samebytes.record import write_atomic
+
+WIDTH = 620
+"""Width of the static picture's plot in pixels; on a page the chart is as wide as its column."""
+
+PALETTE = ("#1f7fc4", "#d55e00", "#109a6e", "#a366c9", "#b8860b")
+"""Colours with a contrast of 3:1 or more against white and against the dark page, apart for colour-blind readers."""
+
+Chart = altair.LayerChart | altair.FacetChart
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+
+
+def theme(ink: str = "currentColor") -> dict[str, Any]:
+    """Return the Vega-Lite config that every chart shares.
+
+    Parameters
+    ----------
+    ink : str
+        Colour of text and lines; by default the page's own.
+    """
+    lines = {"gridColor": ink, "gridOpacity": 0.15, "domainColor": ink, "tickColor": ink, "labelLimit": 240}
+    text = {"labelColor": ink, "titleColor": ink, "labelFontSize": 13, "titleFontSize": 13, "titleFontWeight": "normal"}
+    return {
+        "background": "transparent",
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": None},
+        "axis": {**text, **lines},
+        "legend": {**text, "orient": "top", "title": None, "symbolSize": 90},
+        "tick": {"color": ink},
+        "range": {"category": list(PALETTE), "symbol": list(SHAPES)},
+    }
+
+
+def speed(study: Measured) -> Chart:
+    """Return the chart of decode throughput per prompt, by config and workload, with each workload's median."""
+    rows = [
+        {"config": config.name, "workload": p.workload, "prompt": p.id, "tok_s": p.decode_tok_s, "runs": len(p.tokens)}
+        for config in study.summary.configs
+        for p in config.prompts
+        if p.decode_tok_s is not None
+    ]
+    workload = study.workloads
+    base = altair.Chart(altair.InlineData(values=rows)).encode(
+        y=altair.Y("config:N", title=None, sort=None),
+        yOffset=altair.YOffset("workload:N", sort=workload),
+    )
+    points = base.mark_point(filled=True, size=55, opacity=0.75).encode(
+        x=altair.X("tok_s:Q", title="decode throughput, tok/s", scale=altair.Scale(zero=True)),
+        color=altair.Color("workload:N", scale=altair.Scale(domain=workload), title=None),
+        shape=altair.Shape("workload:N", scale=altair.Scale(domain=workload), title=None),
+        tooltip=[
+            altair.Tooltip("prompt:N"),
+            altair.Tooltip("config:N"),
+            altair.Tooltip("tok_s:Q", title="tok/s", format=",.1f"),
+            altair.Tooltip("runs:Q"),
+        ],
+    )
+    medians = base.mark_tick(thickness=2, size=17).encode(
+        x=altair.X("median(tok_s):Q"),
+        detail="workload:N",
+        tooltip=[
+            altair.Tooltip("config:N"),
+            altair.Tooltip("workload:N"),
+            altair.Tooltip("median(tok_s):Q", title="median tok/s", format=",.1f"),
+        ],
+    )
+    return altair.layer(points, medians).properties(height=altair.Step(20))
+
+
+def spec(chart: Chart, ink: str = "currentColor", **properties: Any) -> dict[str, Any]:
+    """Return a chart's Vega-Lite spec under the common theme, without the URL of its schema.
+
+    Raises
+    ------
+    ValueError
+        For NaN or an infinity in the data.
+    """
+    found: dict[str, Any] = chart.to_dict()
+    found.pop("$schema")
+    found = {**found, **properties, "config": theme(ink)}
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def svg(found: dict[str, Any]) -> str:
+    """Return a spec as a static SVG."""
+    return str(vl_convert.vegalite_to_svg(json.dumps(found, allow_nan=False)))
+
+
+def embed(chart: Chart, description: str, caption: object) -> Html:
+    """Return a chart as a figure: the static picture, which a script replaces by the interactive chart.
+
+    Parameters
+    ----------
+    description : str
+        What the chart shows, in words, for those who do not see it.
+    caption : object
+        Text, or HTML, under it.
+    """
+    fit = {"type": "fit-x", "contains": "padding"}
+    live = spec(chart, width="container", autosize=fit, description=description)
+    picture = svg(spec(chart, width=WIDTH)).replace("<svg ", '<svg aria-hidden="true" ', 1)
+    data = json.dumps(live, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return html(
+        '<figure class="chart"><div class="chart-static" role="img" aria-label="{}">{}</div>'
+        '<div class="chart-live"></div><script type="application/json">{}</script>'
+        "<figcaption>{}</figcaption></figure>",
+        description,
+        Html(picture),
+        Html(data),
+        caption,
+    )
+
+
+def main(names: Sequence[str]) -> None:
+    """Write the picture of each study, in ink on white."""
+    for name in names:
+        study = bookdata.measured(name)
+        if study is None:
+            raise UsageError(f"study {name!r} has no records in results/")
+        picture = svg(spec(speed(study), ink="#222", width=WIDTH, background="white", padding=12))
+        write_atomic(study.folder / "speed.svg", picture + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,119 @@
+"""Sphinx extension of the article: what the pages depend on besides their own text, and what lies beside them.
+
+- A page is executed again when a record, a prompt, a config, a study, the code or the lock changed: Sphinx itself only
+  looks at the page's text.
+- Charts get Vega from this site: no page asks another host for anything.
+- Records and tables can be downloaded from the site.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+from samebytes import __version__
+
+DEPENDENCIES = (
+    "_config.yml",
+    "requirements/report.lock",
+    "configs/*.yaml",
+    "studies/*.yaml",
+    "workloads/**/*.md",
+    "workloads/**/*.yaml",
+    "results/*.json",
+    "results/*/*.json",
+    "results/*/*.yaml",
+)
+"""What the pages are computed from, besides this package."""
+
+DOWNLOADS = ("*.json", "*/*.json", "*/*.yaml", "*/summary.*")
+"""What is offered for download from ``results/``."""
+
+VEGA = "vega/vega.js"
+
+
+def dependencies(root: Path) -> Iterator[Path]:
+    """Return every file that the pages are computed from."""
+    for pattern in DEPENDENCIES:
+        yield from sorted(path for path in root.glob(pattern) if not path.name.startswith("."))
+    yield from sorted(Path(__file__).parent.rglob("*.py"))
+
+
+def fingerprint(root: Path) -> str:
+    """Return a digest of the interpreter's version and of `dependencies`: names and contents."""
+    digest = hashlib.sha256(sys.version.encode())
+    for path in dependencies(root):
+        digest.update(f"\0{path}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def outdated(app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
+    """Return every page where the fingerprint is another than at the last build that succeeded."""
+    found = fingerprint(Path(app.srcdir))
+    if getattr(env, "samebytes_fingerprint", None) == found:
+        return []
+    env.samebytes_fingerprint = found  # type: ignore[attr-defined]
+    return sorted(env.found_docs)
+
+
+def write_vega(app: Sphinx) -> None:
+    """Put Vega, Vega-Lite and Vega-Embed into the site, from the bundle that vl-convert brings.
+
+    Wrapped in a function: the bundle's top-level ``_`` would clash with the one of Sphinx's own scripts.
+    """
+    if app.builder.format != "html":
+        return
+    import vl_convert  # starts a JavaScript engine: only where a site is built
+
+    mark = f"/* the bundle of vl-convert-python {metadata.version('vl-convert-python')} */\n"
+    path = Path(app.outdir, "_static", VEGA)
+    if path.exists() and path.read_text(encoding="utf-8").startswith(mark):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
+    path.write_text(f"{mark}(function () {{\n{bundle}\n}})();\n", encoding="utf-8")
+
+
+def page_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Load Vega on pages with a chart only, and nothing of thebe, which would come from another host."""
+    if '<figure class="chart">' in context.get("body", ""):
+        app.add_js_file(VEGA, loading_method="defer")
+        app.add_js_file("charts.js", loading_method="defer")
+    context["script_files"] = [
+        script
+        for script in context.get("script_files", [])
+        if "thebe" not in str(script.filename) and "THEBE_JS_URL" not in script.attributes.get("body", "")
+    ]
+
+
+def copy_downloads(app: Sphinx, exception: Exception | None) -> None:
+    """Copy records and tables into the site."""
+    if exception is not None or app.builder.format != "html":
+        return
+    source, target = Path(app.srcdir, "results"), Path(app.outdir, "results")
+    shutil.rmtree(target, ignore_errors=True)
+    for pattern in DOWNLOADS:
+        for path in source.glob(pattern):
+            if not path.name.startswith("."):
+                copy = target / path.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.add_css_file("book.css")
+    app.connect("env-get-outdated", outdated)
+    app.connect("builder-inited", write_vega)
+    app.connect("html-page-context", page_assets, priority=900)
+    app.connect("build-finished", copy_downloads)
+    return {"version": __version__, "parallel_read_safe": True, "parallel_write_safe": True}
