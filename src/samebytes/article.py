@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from samebytes import bookdata, charts, definitions, paths, prose, settings
+from samebytes import bookdata, charts, definitions, fairness, paths, prose, settings
 from samebytes.bookdata import Measured
 from samebytes.findings import ALL, Control, Pair, Ratio, RunRow
 from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, table, times
@@ -276,7 +276,8 @@ def speed_table(found: Measured) -> Html:
             rates = [c.aggregate_tok_s for c in config.concurrent]
             row.append(_several(rates, 1, f"aggregate tok/s of the concurrent leg: {source}"))
         row.append(_several(config.memory.kv_cache_tokens, 0, f"KV pool: {source}"))
-        row.append(html("complete, {}", count(len(config.labels), "runs", source=source)))
+        runs = len(config.labels)
+        row.append(html("complete, {}", count(runs, "run" if runs == 1 else "runs", source=source)))
         rows.append(row)
     columns = len(workloads) + 1 + loaded
     rows += [_not_run(found, run, columns) for run in found.summary.runs if run.status != "complete"]
@@ -402,36 +403,34 @@ def this_machine(found: Measured | None) -> Html:
 # -- data and method --------------------------------------------------------------------------------------------------
 
 
-def records(found: Sequence[Measured]) -> Html:
-    """Return every record with its status."""
+def records(found: Measured) -> Html:
+    """Return a study's records with the status of each."""
     rows = []
-    for each in found:
-        runs = {run.label: run for run in each.summary.runs}
-        for record in each.records:
-            source = f"results/{each.name}/{record.label}.json"
-            run = runs[record.label]
-            sequential, under_load = (
-                of(*answered, source=source) if answered else number(None, source=source, missing="no such pass")
-                for answered in (run.sequential, run.concurrent)
-            )
-            started = record.launches[0].started[:19].replace("T", " ") if record.launches else None
-            rows.append(
-                [
-                    record_link(each, record.label),
-                    each.name,
-                    code(record.config.name),
-                    record.status,
-                    sequential,
-                    under_load,
-                    given(started, source=source),
-                    number((each.folder / f"{record.label}.json").stat().st_size / 1000, 0, source=source),
-                ]
-            )
+    runs = {run.label: run for run in found.summary.runs}
+    for record in found.records:
+        source = f"results/{found.name}/{record.label}.json"
+        run = runs[record.label]
+        answered = (
+            of(*share, source=source) if share else number(None, source=source, missing="no such pass")
+            for share in (run.sequential, run.concurrent)
+        )
+        started = record.launches[0].started[:19].replace("T", " ") if record.launches else None
+        size = (found.folder / f"{record.label}.json").stat().st_size
+        rows.append(
+            [
+                record_link(found, record.label),
+                code(record.config.name),
+                record.status,
+                *answered,
+                given(started, source=source, missing="no server started"),
+                number(size / 1000, 0, source=source),
+            ]
+        )
     return table(
-        "Records",
-        ["record", "study", "config", "status", "answered", "answered, concurrent leg", "started (UTC)", "kB"],
+        html("{}: {}", code(f"results/{found.name}"), given(found.title, source=f"studies/{found.name}.yaml")),
+        ["record", "config", "status", "answered", "answered, concurrent leg", "started (UTC)", "kB"],
         rows,
-        words=(1, 2, 3),
+        words=(1, 2),
     )
 
 
@@ -442,45 +441,61 @@ def tables(found: Sequence[Measured]) -> Html:
         names = [name for name in ("summary.md", "summary.csv", "summary.json") if (each.folder / name).exists()]
         links = join((html('<a href="../results/{}/{}" download>{}</a>', each.name, n, n) for n in names), ", ")
         items.append(
-            html("{}: {}", each.name, links or html("none; write them with {}", code(f"samebytes summary {each.name}")))
+            html(
+                "{}: {}",
+                code(each.name),
+                links or html("none; write them with {}", code(f"samebytes summary {each.name}")),
+            )
         )
     return prose.bullets(items)
 
 
 def machines(found: Sequence[Measured]) -> Html:
-    """Return machines and versions, one row per kind that a study's records name."""
-    rows = []
+    """Return machines and versions, a column per combination that a study's records name."""
+    columns = []
     for each in found:
-        kinds: dict[tuple[str | None, ...], Record] = {}
-        for record in each.records:
-            kinds.setdefault(_stack(record), record)
+        kinds = {tuple(_stack(record).items()): record for record in reversed(each.records)}
         for stack, record in kinds.items():
             source = f"results/{each.name}/{record.label}.json"
-            rows.append([each.name, *(given(value, source=source) for value in stack)])
-    head = ["study", "model", "GPU", "driver", "CPU", "cores", "vLLM", "torch", "Python", "client’s Python", "openai"]
-    return table("Machines and versions, from the records", head, rows, words=range(1, len(head)))
+            columns.append((each.name, {fact: given(value, source=source) for fact, value in stack}))
+    facts = columns[0][1] if columns else {}
+    return table(
+        "Machines and versions, from the records",
+        ["", *(code(name) for name, _ in columns)],
+        [[fact, *(shown[fact] for _, shown in columns)] for fact in facts],
+        words=range(1, len(columns) + 1),
+    )
 
 
-def _stack(record: Record) -> tuple[str | None, ...]:
+def _stack(record: Record) -> dict[str, str | None]:
     m, v = record.machine, record.versions
-    cores = None if m.cpu_cores is None else str(m.cpu_cores)
-    return record.model.id, m.gpu, m.driver, m.cpu, cores, v.vllm, v.torch, v.python, v.client_python, v.openai
+    return {
+        "model": record.model.id,
+        "GPU": m.gpu,
+        "driver": m.driver,
+        "CPU": m.cpu,
+        "cores": None if m.cpu_cores is None else str(m.cpu_cores),
+        "operating system": m.os,
+        "vLLM": v.vllm,
+        "torch": v.torch,
+        "Python of the engine": v.python,
+        "Python of the client": v.client_python,
+        "openai": v.openai,
+    }
 
 
-def differences(found: Sequence[Measured]) -> Html:
-    """Return what differs between a config and ``baseline``, in command line, environment, versions and machine."""
+def differences(found: Measured) -> Html:
+    """Return what a study's configs do not share with ``baseline``; versions of this project aside."""
     rows = []
-    for each in found:
-        for pair in each.pairs("baseline"):
-            source = _pair_source(each, pair)
-            for d in pair.differences:
-                sides = (
-                    given(value or "set" if value is not None else None, source=source, missing="not set")
-                    for value in (d.a, d.b)
-                )
-                rows.append([each.name, code(pair.candidate), d.kind, code(d.name), *sides])
-    head = ["study", "config", "kind", "name", "baseline has", "config has"]
-    return table("What differs from the baseline", head, rows, words=range(1, len(head)))
+    for pair in found.pairs("baseline"):
+        source = _pair_source(found, pair)
+        for d in pair.differences:
+            if d.name not in fairness.PROJECT:
+                sides = (None if side is None else side or "set" for side in (d.a, d.b))
+                shown = (given(side, source=source, missing="not set") for side in sides)
+                rows.append([code(pair.candidate), d.kind, code(d.name), *shown])
+    head = ["config", "kind", "name", "baseline has", "config has"]
+    return table(given(found.title, source=f"studies/{found.name}.yaml"), head, rows, words=range(1, len(head)))
 
 
 def everything() -> list[Measured]:

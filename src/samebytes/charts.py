@@ -24,6 +24,9 @@ from samebytes.record import write_atomic
 WIDTH = 620
 """Width of the static picture's plot in pixels; on a page the chart is as wide as its column."""
 
+LINE = 24
+"""Height of one config's line of one workload in pixels."""
+
 PALETTE = ("#1f7fc4", "#d55e00", "#109a6e", "#a366c9", "#b8860b")
 """Colours with a contrast of 3:1 or more against white and against the dark page, apart for colour-blind readers."""
 
@@ -86,7 +89,8 @@ def speed(study: Measured) -> Chart:
             altair.Tooltip("median(tok_s):Q", title="median tok/s", format=",.1f"),
         ],
     )
-    return altair.layer(points, medians).properties(height=altair.Step(20))
+    lines = len(study.summary.configs) * len(workload)
+    return altair.layer(points, medians).properties(height=LINE * lines)
 
 
 def spec(chart: Chart, ink: str = "currentColor", **properties: Any) -> dict[str, Any]:
@@ -119,8 +123,7 @@ def embed(chart: Chart, description: str, caption: object) -> Html:
     caption : object
         Text, or HTML, under it.
     """
-    fit = {"type": "fit-x", "contains": "padding"}
-    live = spec(chart, width="container", autosize=fit, description=description)
+    live = spec(chart, width="container", description=description)
     picture = svg(spec(chart, width=WIDTH)).replace("<svg ", '<svg aria-hidden="true" ', 1)
     data = json.dumps(live, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return html(
