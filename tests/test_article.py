@@ -127,13 +127,21 @@ def test_a_failed_request_is_not_counted_as_answered(house: Path) -> None:
     assert said.endswith("8 of 9 the same, 1 were not answered.")
 
 
+def test_the_ratio_of_medians_and_the_paired_ratio_stand_apart(house: Path) -> None:
+    rates = {"rag/0": 10.0, "rag/1": 20.0, "rag/2": 90.0}
+    study = measured(house, [*baselines(), a_record("ngram", ids=IDS, rate=20.0, rates=rates)])
+    assert "ngram 20.0 2.00 × 20.0 2.00 × 20.0 2.00 ×" in text(article.speed_table(study))
+    assert "ngram baseline 2.00 × [ 2.00 , 2.00 ] 2.62 ×" in text(article.comparison_table(study))
+
+
 # -- tables and chart -------------------------------------------------------------------------------------------------
 
 
 def test_a_config_that_cannot_run_is_a_row_with_the_engines_words(house: Path) -> None:
     fp8 = a_record("fp8", status="failed", reason="needs <AVX-512>", passes=[], launches=[])
-    block = article.speed_table(measured(house, [*baselines(), fp8]))
+    block = article.speed_table(measured(house, [*baselines(), fp8, a_record("ngram", status="partial")]))
     assert "fp8 – – – – failed: needs &lt;AVX-512&gt;" in text(block)
+    assert "ngram – – – – partial" in text(block)
     assert block.count('title="needs &lt;AVX-512&gt;">–</data>') == 4
 
 
@@ -207,7 +215,7 @@ def test_the_picture_is_drawn_in_ink_on_white(house: Path) -> None:
 def test_published_figures_stand_as_printed_and_those_that_do_not_follow_are_named() -> None:
     (found,) = [published.load(path) for path in ROOT.glob("results/*/published.yaml")]
     said = text(article.published(found))
-    assert "ngram 349.8 181 71.9 – – 18 of 24" in said
+    assert "ngram 349.8 4.65 × 181 2.41 × 71.9 0.95 × – – 18 of 24" in said
     assert "fp8 76.1 76.1 76.7 656 65,536 12 of 24" in said
     assert "not measured by this project" in said
     bad = [check.id for check in found.checks() if not check.consistent]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from samebytes import bookdata, charts, definitions, fairness, paths, prose, settings
 from samebytes.bookdata import Measured
-from samebytes.findings import ALL, Control, Pair, Ratio, RunRow
+from samebytes.findings import ALL, Control, Pair, Ratio, RunRow, WorkloadSpeed
 from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, table, times
 from samebytes.published import Published
 from samebytes.record import Record
@@ -59,7 +59,7 @@ def published_table(article: Published) -> Html:
     rows = []
     for config in ARTICLE_CONFIGS:
         row: list[object] = [code(config)]
-        row += [_as_printed(article, f"{workload}.{config}") for workload in workloads]
+        row += [_with_speed_up(article, workload, config) for workload in workloads]
         row.append(_as_printed(article, f"aggregate.{config}"))
         row.append(_as_printed(article, f"kv_pool.{config}"))
         same = _as_printed(article, "control.same" if config == "baseline" else f"{config}.same")
@@ -76,6 +76,14 @@ def published_table(article: Published) -> Html:
         ],
         rows,
     )
+
+
+def _with_speed_up(article: Published, workload: str, config: str) -> Html:
+    """Return a rate as printed and, under it, the speed-up that was printed for it (only ``ngram`` has one)."""
+    shown = _as_printed(article, f"{workload}.{config}")
+    if config != "ngram":
+        return shown
+    return html("{} <small>{}×</small>", shown, _as_printed(article, f"speedup.{workload}"))
 
 
 def _as_printed(article: Published, name: str) -> Html:
@@ -264,14 +272,7 @@ def speed_table(found: Measured) -> Html:
         by = {s.workload: s for s in config.speed}
         source = found.files(config.name)
         row: list[object] = [code(config.name)]
-        row += [
-            number(
-                by[w].decode_tok_s if w in by else None,
-                source=f"median decode tok/s over the prompts of {w}: {source}",
-                missing=f"no answer of {definitions.MIN_SPEED_TOKENS} tokens or more",
-            )
-            for w in workloads
-        ]
+        row += [_median(found, config.name, workload, by.get(workload)) for workload in workloads]
         if loaded:
             rates = [c.aggregate_tok_s for c in config.concurrent]
             row.append(_several(rates, 1, f"aggregate tok/s of the concurrent leg: {source}"))
@@ -284,11 +285,31 @@ def speed_table(found: Measured) -> Html:
     head = ["config", *(html("{}, tok/s", workload_name(w)) for w in workloads)]
     head += ["concurrent leg, tok/s"] if loaded else []
     return table(
-        "Measured: decode throughput, one request at a time (median over the prompts of a workload)",
+        "Measured: decode throughput, one request at a time. Median over the prompts of a workload; "
+        "under it, its ratio to the baseline’s.",
         [*head, "KV pool, tokens", "status"],
         rows,
         words=(len(head) + 1,),
     )
+
+
+def _median(found: Measured, config: str, workload: str, speed: WorkloadSpeed | None) -> Html:
+    """Return a median rate and, under it, its ratio to the baseline's."""
+    files = found.files(config)
+    shown = number(
+        speed.decode_tok_s if speed else None,
+        source=f"median decode tok/s over the prompts of {workload}: {files}",
+        missing=f"no answer of {definitions.MIN_SPEED_TOKENS} tokens or more",
+    )
+    ratios = [
+        r.decode for p in found.pairs("baseline") if p.candidate == config for r in p.ratios if r.workload == workload
+    ]
+    if not ratios or ratios[0] is None:
+        return shown
+    ratio = times(
+        ratios[0].ratio_of_medians, source=f"ratio of medians ({workload}): {files} over {found.files('baseline')}"
+    )
+    return html("{} <small>{}</small>", shown, ratio)
 
 
 def _several(values: Iterable[float | None], digits: int, source: str) -> Html:
@@ -320,7 +341,11 @@ def comparison_table(found: Measured) -> Html:
     if not rows:
         return Html()
     return table(
-        html("Measured: each config against a reference, with the {} interval over prompts", level()),
+        html(
+            "Measured: each config against a reference. Geometric mean of the ratios prompt by prompt; under it, "
+            "its {} interval.",
+            level(),
+        ),
         ["config", "against", *(workload_name(w) for w in workloads), "bytes"],
         rows,
         words=(1, len(workloads) + 2),
