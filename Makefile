@@ -23,8 +23,7 @@ report: venv engine model ## measure study STUDY (default: quick) on this machin
 	@$(MAKE) --no-print-directory book
 
 book: venv ## build the page from the records in results/
-	@$(BIN)/jupyter-book build .
-	@echo "$(CURDIR)/_build/html/index.html"
+	@$(BIN)/samebytes book
 
 test: venv engine openai2 model lint ## everything: lint, types, fast tests, real engine
 	@$(BIN)/python -m pytest -m "not engine"

@@ -10,9 +10,22 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from samebytes import __version__, doctor, execute, paths, record, settings, show
+from samebytes import (
+    __version__,
+    bookbuild,
+    compare,
+    doctor,
+    execute,
+    markdown,
+    paths,
+    record,
+    settings,
+    show,
+    summary,
+    tune,
+)
 from samebytes import study as studies
-from samebytes.errors import SamebytesError
+from samebytes.errors import RecordError, SamebytesError, UsageError
 
 app = typer.Typer(
     help="What a serving flag does to a language model's speed and to its output bytes.",
@@ -147,6 +160,100 @@ def show_record(
 ) -> None:
     """Show a record: what was measured, one row per prompt."""
     typer.echo(show.text(record.load(path)))
+
+
+@app.command(name="summary", epilog="Example: samebytes summary cpu-smollm2-135m")
+@_reported
+def summary_command(
+    study: Annotated[str, typer.Argument(help="Study with records in results/.")],
+    reference: Annotated[list[str] | None, typer.Option(help="Config to compare with; may be repeated.")] = None,
+    candidate: Annotated[list[str] | None, typer.Option(help="Config to compare; may be repeated.")] = None,
+) -> None:
+    """Compute a study's tables from its records: results/STUDY/summary.md, .csv and .json."""
+    folder = settings.records_folder(study)
+    for path in summary.write(folder, summary.build(folder, reference, candidate)):
+        typer.echo(str(path))
+
+
+@app.command(epilog="Example: samebytes verify cpu-smollm2-135m")
+@_reported
+def verify(study: Annotated[str, typer.Argument(help="Study with records in results/.")]) -> None:
+    """Compute a study's tables again and fail where a committed one differs."""
+    differences = summary.verify(settings.records_folder(study))
+    for line in differences:
+        typer.echo(line, err=True)
+    if differences:
+        raise typer.Exit(1)
+    typer.echo(f"{study}: every derived table is what its records say")
+
+
+@app.command(
+    name="compare",
+    epilog="Example: samebytes compare results/cpu-smollm2-135m/baseline.json results/cpu-smollm2-135m/ngram.json "
+    "--control results/cpu-smollm2-135m/baseline-2.json",
+)
+def compare_command(
+    a: Annotated[Path, typer.Argument(help="Record of the reference.", metavar="A")],
+    b: Annotated[Path, typer.Argument(help="Record of the candidate.", metavar="B")],
+    control: Annotated[
+        list[Path] | None, typer.Option(help="Further record of the reference's config; may be repeated.")
+    ] = None,
+    repeat: Annotated[
+        list[Path] | None, typer.Option(help="Further record of the candidate's config; may be repeated.")
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            help="Exit with 0: same bytes, 10: differs, 11: not attributable or intermittent, 12: cannot compare."
+        ),
+    ] = False,
+    allow_failures: Annotated[
+        bool, typer.Option(help="With --strict: judge the prompts that succeeded although others failed.")
+    ] = False,
+) -> None:
+    """Compare two runs prompt by prompt: same bytes, or where they part."""
+    try:
+        baseline = [record.load(path) for path in (a, *(control or []))]
+        candidates = [record.load(path) for path in (b, *(repeat or []))]
+        found = compare.compare_groups(baseline, candidates)
+    except RecordError as error:
+        typer.echo(f"samebytes: {error}", err=True)
+        raise typer.Exit(12 if strict else 1) from None
+    typer.echo(markdown.comparison(found), nl=False)
+    if strict:
+        raise typer.Exit(found.strict_code(allow_failures))
+
+
+@app.command(name="tune", epilog="Example: samebytes tune results/cpu-smollm2-135m")
+@_reported
+def tune_command(
+    records: Annotated[list[Path] | None, typer.Argument(help="Records, or folders of them.")] = None,
+    transcripts: Annotated[
+        Path | None, typer.Option(help="Own traffic as JSON Lines: chat messages, or prompt and response.")
+    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json of the model that answered.")] = None,
+    cost: Annotated[
+        float | None,
+        typer.Option(help="Steps that verifying five tokens takes; measured if left out."),
+    ] = None,
+) -> None:
+    """Replay n-gram speculation over recorded answers and print the best settings; no engine is started."""
+    if transcripts is not None:
+        if tokenizer is None:
+            raise UsageError("--transcripts needs --tokenizer: the tokenizer.json of the model that answered")
+        sweep = tune.of_transcripts(transcripts, tokenizer, records or (), cost)
+    elif records:
+        sweep = tune.of_records(records, cost)
+    else:
+        raise UsageError("name records (results/STUDY, or files in it), or own traffic with --transcripts")
+    typer.echo(tune.text(sweep))
+
+
+@app.command(epilog="Example: samebytes book")
+@_reported
+def book() -> None:
+    """Build the site from the records in results/ and print its first page's path."""
+    typer.echo(str(bookbuild.build(paths.root())))
 
 
 @app.command(name="doctor", epilog="Example: samebytes doctor --study h200-smollm2-135m")

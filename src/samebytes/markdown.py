@@ -35,7 +35,8 @@ def to_markdown(summary: Summary) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    assert all(len(row) == len(header) for row in rows)
     body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     if not body:
         return []
@@ -265,9 +266,24 @@ def comparison(found: RecordComparison) -> str:
         "",
         *_table(_DIVERGENCE_HEADER, [_divergence(v) for v in found.prompts if _parts(v)]),
     ]
-    for v in found.prompts:
+    lines += _contexts(found.prompts)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _contexts(verdicts: Iterable[PromptVerdict]) -> Iterator[str]:
+    """Yield, for every prompt whose answers part, the text around that place in both, as Python writes it."""
+    for v in verdicts:
         if v.comparison.context_a is not None:
-            lines += [v.id, f"  - {v.comparison.context_a!r}", f"  + {v.comparison.context_b!r}"]
+            yield from (v.id, f"  - {v.comparison.context_a!r}", f"  + {v.comparison.context_b!r}")
+
+
+def determinism(summary: Summary) -> str:
+    """Return the determinism test as Markdown: the control, each config's verdicts, and both texts where they part."""
+    lines = [*_control(summary), *_bytes(summary), *_divergences(summary)]
+    for pair in summary.pairs:
+        contexts = list(_contexts(pair.verdicts))
+        if contexts:
+            lines += [f"### {pair.candidate} (+) against {pair.reference} (-)", "", "```", *contexts, "```", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -344,9 +360,7 @@ def _concurrent(summary: Summary) -> list[str]:
     return [
         *_section(
             "Concurrent leg",
-            _table(
-                [*header, "preemptions", "peak KV usage", "client lag p99 ms", "copies agree", "as sequential"], rows
-            ),
+            _table([*header, "peak KV usage", "client lag p99 ms", "copies agree", "as sequential"], rows),
             "Aggregate tok/s = sum of N over successful requests / (last finish − first send). Copies agree: prompts "
             "whose copies all have the same bytes. As sequential: copies with the bytes of the run's own sequential "
             "answer.",

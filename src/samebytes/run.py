@@ -17,6 +17,7 @@ from samebytes import client as clients
 from samebytes import (
     definitions,
     engine,
+    fairness,
     httpget,
     machine,
     metrics,
@@ -91,17 +92,6 @@ def _lock(path: Path) -> Iterator[None]:
 def now() -> str:
     """Return the time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def normalised(argv: Sequence[str]) -> list[str]:
-    """Return a server's arguments without what differs from launch to launch: program, port and served name."""
-    flags = [i for i, word in enumerate(argv) if word.startswith("--")]
-    words = list(argv[flags[0] :]) if flags else []
-    for name in ("--port", "--served-model-name", "--model"):
-        if name in words:
-            at = words.index(name)
-            del words[at : at + 2]
-    return words
 
 
 class _Run:
@@ -529,11 +519,11 @@ def is_complete(kept: Record, plan: Plan) -> bool:
 
 def differences(kept: Record, plan: Plan) -> list[str]:
     """Return which of a plan's settings a record was not measured with; asks neither engine nor model."""
-    flags = [] if plan.base_url else [*settings.arguments(plan.flags), "--host", server.HOST]
+    flags = [] if plan.base_url else settings.arguments(plan.flags)
     prompts = workloads.load(paths.workloads(), plan.workloads, plan.limit)
     pairs: dict[str, tuple[object, object]] = {
         "config": (kept.config.name, plan.config.name),
-        "flags": (_by_flag(normalised(kept.config.argv)), _by_flag([paths.neutral(word) for word in flags])),
+        "flags": (_by_flag(kept.config.argv), _by_flag([paths.neutral(word) for word in flags])),
         "environment": (kept.config.env, {} if plan.base_url else plan.env),
         "max_tokens": (kept.sampling.max_tokens, plan.max_tokens),
         "prompts": ([f"{p.id} {p.sha256[:8]}" for p in kept.prompts], [f"{p.id} {p.sha256[:8]}" for p in prompts]),
@@ -546,9 +536,9 @@ def differences(kept: Record, plan: Plan) -> list[str]:
     return _differing(pairs)
 
 
-def _by_flag(words: Sequence[str]) -> list[str]:
-    """Join arguments to one entry a flag."""
-    return [f"--{flag}".strip() for flag in " ".join(words).split("--")[1:]]
+def _by_flag(argv: Sequence[str]) -> list[str]:
+    """Return a server's options, one entry each, without what each run sets for itself."""
+    return [f"{name} {value}".strip() for name, value in fairness.options(argv).items()]
 
 
 def _differing(pairs: Mapping[str, tuple[object, object]]) -> list[str]:

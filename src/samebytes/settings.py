@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -255,14 +255,7 @@ def plan(parameters: Mapping[str, object]) -> Plan:
     UsageError
         For an unknown name, a wrong type, or a config, study or workload that does not exist.
     """
-    values = {name: default for name, (_, default, _) in PARAMETERS.items()}
-    for name, value in parameters.items():
-        if name not in PARAMETERS:
-            raise unknown("parameter", name, PARAMETERS)
-        expected = PARAMETERS[name][0]
-        if type(value) is not expected:
-            raise UsageError(_wrong_type(name, value, expected))
-        values[name] = value
+    values = _typed(parameters, PARAMETERS)
     for name in ("limit", "max_tokens", "concurrency", "dup", "port"):
         if values[name] < 0:
             raise UsageError(f"{name} must not be negative, got {values[name]}")
@@ -286,13 +279,25 @@ def plan(parameters: Mapping[str, object]) -> Plan:
         label=label,
         model=values["model"] or the_study.model,
         base_url=_base_url(values["base_url"]),
-        workloads=_workloads(values["workloads"]) or list(the_study.workloads) or None,
+        workloads=_names(values["workloads"]) or list(the_study.workloads) or None,
         limit=values["limit"] or the_study.limit,
         max_tokens=values["max_tokens"] or the_study.max_tokens,
         leg=_leg(values["concurrency"], values["dup"], listed.concurrent if listed else None),
         port=values["port"] or None,
         results_dir=Path(values["results_dir"]).expanduser().resolve() if values["results_dir"] else paths.results(),
     )
+
+
+def _typed(given: Mapping[str, object], known: Mapping[str, tuple[type, Any, str]]) -> dict[str, Any]:
+    """Return every known parameter with its value, given or default; names and types are checked."""
+    values = {name: default for name, (_, default, _) in known.items()}
+    for name, value in given.items():
+        if name not in known:
+            raise unknown("parameter", name, known)
+        if type(value) is not known[name][0]:
+            raise UsageError(_wrong_type(name, value, known[name][0]))
+        values[name] = value
+    return values
 
 
 def _wrong_type(name: str, value: object, expected: type) -> str:
@@ -309,7 +314,8 @@ def _base_url(text: str) -> str | None:
     return text.rstrip("/").removesuffix("/v1")
 
 
-def _workloads(text: str) -> list[str]:
+def _names(text: str) -> list[str]:
+    """Return the names of a comma-separated list."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -323,7 +329,7 @@ def _leg(concurrency: int, dup: int, listed: Leg | None) -> Leg | None:
     return Leg(concurrency=concurrency or base.concurrency, dup=dup or base.dup, workloads=base.workloads)
 
 
-def from_namespace(namespace: Mapping[str, object], ignored: Sequence[str] = ("In", "Out", "exit", "quit")) -> Plan:
+def from_namespace(namespace: Mapping[str, object]) -> Plan:
     """Validate a notebook's variables as the parameters of a run.
 
     papermill injects ``-p confg ngram`` as a variable and only warns; here any plain variable that is no parameter
@@ -333,13 +339,52 @@ def from_namespace(namespace: Mapping[str, object], ignored: Sequence[str] = ("I
     ----------
     namespace : mapping
         The notebook's ``globals()``.
-    ignored : sequence of str
-        Names that IPython itself puts there.
     """
+    return plan(_plain(namespace))
+
+
+ANALYSIS: dict[str, tuple[type, Any, str]] = {
+    "study": (str, "cpu-smollm2-135m", "study with records in results/"),
+    "reference": (str, "", "comma-separated configs to compare with; empty: every baseline"),
+    "candidates": (str, "", "comma-separated configs to compare; empty: all"),
+}
+"""Parameters of the notebooks that read records, as `PARAMETERS`."""
+
+
+def analysis_from_namespace(namespace: Mapping[str, object]) -> tuple[Path, list[str] | None, list[str] | None]:
+    """Validate a notebook's variables as the parameters of an analysis.
+
+    Returns
+    -------
+    folder : Path
+        The study's records.
+    references, candidates : list of str or None
+        Configs to compare with and to compare; None: the analysis's own choice.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name, a wrong type, or a study that has no records.
+    """
+    values = _typed(_plain(namespace), ANALYSIS)
+    folder = records_folder(values["study"])
+    return folder, _names(values["reference"]) or None, _names(values["candidates"]) or None
+
+
+def records_folder(study: str) -> Path:
+    """Return the folder of a study's records; an unknown study is refused with those that have records."""
+    folder = paths.results() / study
+    if not NAME.fullmatch(study) or not folder.is_dir():
+        raise unknown("study with records", study, (p.name for p in paths.results().iterdir() if p.is_dir()))
+    return folder
+
+
+def _plain(namespace: Mapping[str, object]) -> dict[str, object]:
+    """Return a notebook's own variables of plain types: parameters are nothing else."""
     plain = (bool, int, float, str, list, dict, tuple, type(None))
-    given = {
+    ipython = ("In", "Out", "exit", "quit")
+    return {
         name: value
         for name, value in namespace.items()
-        if not name.startswith("_") and name not in ignored and isinstance(value, plain)
+        if not name.startswith("_") and name not in ipython and isinstance(value, plain)
     }
-    return plan(given)
