@@ -45,7 +45,7 @@ def measured(house: Path, records: Sequence[Record], name: str = "toy") -> Measu
 
 def text(block: str) -> str:
     """Return what a reader sees of a block."""
-    return " ".join(re.sub(r"<[^>]+>", " ", block).split())
+    return " ".join(re.sub(r"<[^>]+>", " ", block.replace("<wbr>", "")).split())
 
 
 def baselines(**second: object) -> list[Record]:
@@ -131,7 +131,7 @@ def test_the_ratio_of_medians_and_the_paired_ratio_stand_apart(house: Path) -> N
     rates = {"rag/0": 10.0, "rag/1": 20.0, "rag/2": 90.0}
     study = measured(house, [*baselines(), a_record("ngram", ids=IDS, rate=20.0, rates=rates)])
     assert "ngram 20.0 2.00 × 20.0 2.00 × 20.0 2.00 ×" in text(article.speed_table(study))
-    assert "ngram baseline 2.00 × [ 2.00 , 2.00 ] 2.62 ×" in text(article.comparison_table(study))
+    assert "ngram against baseline 2.00 × [ 2.00 , 2.00 ] 2.62 ×" in text(article.comparison_table(study))
 
 
 # -- tables and chart -------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_the_concurrent_leg_has_a_column_where_a_run_has_one(house: Path) -> Non
     first, second = baselines()
     first.passes = [*first.passes, leg]
     block = article.speed_table(measured(house, [first, second, alone]))
-    assert "concurrent leg, tok/s" in block
+    assert "concurrent leg" in block
     (rate,) = [c.aggregate_tok_s for c in bookdata.studies()[0].summary.config("baseline").concurrent]
     assert f'<data value="{rate}"' in block
     assert 'title="not measured for this config">–' in block

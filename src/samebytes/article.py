@@ -66,14 +66,8 @@ def published_table(article: Published) -> Html:
         row.append(html("{} of {}", same, prose.printed(str(total), source=article.figures["prompts"].place)))
         rows.append(row)
     return table(
-        html("Published figures, not measured by this project: “{}”", article.title),
-        [
-            "config",
-            *(html("{}, tok/s", workload_name(w)) for w in workloads),
-            "concurrent leg, tok/s",
-            "KV pool, tokens",
-            "same bytes as baseline",
-        ],
+        html("Published figures in tok/s, not measured by this project: “{}”", article.title),
+        ["config", *map(workload_name, workloads), "concurrent leg", "KV pool, tokens", "same bytes as baseline"],
         rows,
     )
 
@@ -278,14 +272,13 @@ def speed_table(found: Measured) -> Html:
             row.append(_several(rates, 1, f"aggregate tok/s of the concurrent leg: {source}"))
         row.append(_several(config.memory.kv_cache_tokens, 0, f"KV pool: {source}"))
         runs = len(config.labels)
-        row.append(html("complete, {}", count(runs, "run" if runs == 1 else "runs", source=source)))
+        row.append(count(runs, "run" if runs == 1 else "runs", source=source))
         rows.append(row)
     columns = len(workloads) + 1 + loaded
     rows += [_not_run(found, run, columns) for run in found.summary.runs if run.status != "complete"]
-    head = ["config", *(html("{}, tok/s", workload_name(w)) for w in workloads)]
-    head += ["concurrent leg, tok/s"] if loaded else []
+    head = ["config", *map(workload_name, workloads), *(["concurrent leg"] if loaded else [])]
     return table(
-        "Measured: decode throughput, one request at a time. Median over the prompts of a workload; "
+        "Measured: decode throughput in tok/s, one request at a time. Median over the prompts of a workload; "
         "under it, its ratio to the baseline’s.",
         [*head, "KV pool, tokens", "status"],
         rows,
@@ -337,7 +330,8 @@ def comparison_table(found: Measured) -> Html:
         cells = [
             _ratio(found, pair, by[w]) if w in by else _ratio(found, pair, Ratio(w, 0, None, None)) for w in workloads
         ]
-        rows.append([code(pair.candidate), code(pair.reference), *cells, same_bytes(found, pair)])
+        name = html("{} <small>against {}</small>", code(pair.candidate), code(pair.reference))
+        rows.append([name, *cells, same_bytes(found, pair)])
     if not rows:
         return Html()
     return table(
@@ -346,9 +340,9 @@ def comparison_table(found: Measured) -> Html:
             "its {} interval.",
             level(),
         ),
-        ["config", "against", *(workload_name(w) for w in workloads), "bytes"],
+        ["config", *map(workload_name, workloads), "bytes"],
         rows,
-        words=(1, len(workloads) + 2),
+        words=(len(workloads) + 1,),
     )
 
 

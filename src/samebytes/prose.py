@@ -127,8 +127,8 @@ def printed(text: str, unit: str = "", *, source: str) -> Html:
 
 
 def code(text: str) -> Html:
-    """Return a name or a command as code."""
-    return html("<code>{}</code>", text)
+    """Return a name or a command as code, which may break after an underscore."""
+    return Html(html("<code>{}</code>", text).replace("_", "_<wbr>"))
 
 
 def paragraph(template: str, *parts: object) -> Html:
