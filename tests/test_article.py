@@ -12,7 +12,7 @@ import altair
 import pytest
 
 from conftest import ROOT
-from recordfactory import a_pass, a_record, answer, failed, prompt_ids
+from recordfactory import a_pass, a_record, answer, digest, failed, prompt_ids
 from samebytes import article, bookdata, charts, published, record
 from samebytes.bookdata import Measured
 from samebytes.errors import RecordError, UsageError
@@ -134,6 +134,23 @@ def test_the_ratio_of_medians_and_the_paired_ratio_stand_apart(house: Path) -> N
     assert "ngram against baseline 2.00 × [ 2.00 , 2.00 ] 2.62 ×" in text(article.comparison_table(study))
 
 
+def test_what_the_answers_are_worth_where_they_can_be_checked(house: Path) -> None:
+    study = measured(house, baselines())
+    assert article.worth(study) == "", "no answer is to a prompt at hand"
+    prompt = house / "workloads/rag/0.md"
+    prompt.write_text("Quote.\n<passage>\nthe answer to rag/0 stands here\n</passage>\n")
+    prompt.with_name("0.check.yaml").write_text("kind: quote\nmust_quote: ['the answer to rag/0']\n")
+    records = baselines()
+    for found in records:
+        found.prompts = [
+            p.model_copy(update={"sha256": digest(prompt.read_text())}) if p.id == "rag/0" else p for p in found.prompts
+        ]
+    said = text(article.worth(measured(house, records)))
+    assert "baseline are worth: 2 of 2 did what was asked" in said
+    assert "0 of 2 end in a repetition" in said
+    assert said.endswith("0 of 2 were cut off at the token limit.")
+
+
 # -- tables and chart -------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +224,24 @@ def test_the_picture_is_drawn_in_ink_on_white(house: Path) -> None:
     assert "currentColor" not in picture
     with pytest.raises(UsageError, match="'nothing' has no records"):
         charts.main(["nothing"])
+
+
+def points(picture: str) -> list[str]:
+    return re.findall(r'aria-roledescription="point"[^>]* transform="([^"]+)"', picture)
+
+
+def test_the_pictures_in_the_readme_show_the_records(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(ROOT))
+    pictures = re.findall(
+        r"!\[[^]]+\]\((results/([^/]+)/speed\.svg)\)", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert pictures
+    for path, name in pictures:
+        study = bookdata.measured(name)
+        assert study is not None
+        marks = points(charts.picture(study))
+        assert len(marks) > 20
+        assert points((ROOT / path).read_text(encoding="utf-8")) == marks, f"python -m samebytes.charts {name}"
 
 
 # -- published figures ------------------------------------------------------------------------------------------------

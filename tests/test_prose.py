@@ -56,7 +56,8 @@ def test_an_interval_and_a_share() -> None:
 def test_text_is_escaped_and_html_is_not() -> None:
     nasty = "<script>{}</script>"
     assert html("<p>{} {}</p>", nasty, Html("<b>x</b>")) == "<p>&lt;script&gt;{}&lt;/script&gt; <b>x</b></p>"
-    assert prose.join([nasty, Html("<i>")], "<br>") == "&lt;script&gt;{}&lt;/script&gt;<br><i>"
+    assert prose.join([nasty, Html("<i>")], " < ") == "&lt;script&gt;{}&lt;/script&gt; &lt; <i>"
+    assert prose.join(["a", "b"], Html("<br>")) == "a<br>b"
     assert "<script" not in prose.table(nasty, [nasty], [[nasty]])
     assert "<script" not in prose.code(nasty)
 

@@ -98,7 +98,11 @@ def published_setup(article: Published) -> Html:
     return paragraph("{}.", join(parts, "; "))
 
 
-_LABELS = {"gpu": "card", **{config: html("the flag of {}", code(config)) for config in ARTICLE_CONFIGS}}
+_LABELS = {
+    "model": "Model",
+    "gpu": "card",
+    **{config: html("the flag of {}", code(config)) for config in ARTICLE_CONFIGS},
+}
 
 
 def published_checks(article: Published) -> Html:
@@ -141,6 +145,7 @@ def study(found: Measured) -> Html:
             setup(found),
             banners(found),
             *(control(found, c) for c in found.summary.controls if c.config == "baseline"),
+            worth(found),
             speed_table(found),
             comparison_table(found),
             speed_chart(found),
@@ -257,6 +262,24 @@ def control(found: Measured, judged: Control) -> Html:
     )
 
 
+def worth(found: Measured, name: str = "baseline") -> Html:
+    """Return what a config's answers are worth: a model that repeats itself is easy to speed up."""
+    config = next((c for c in found.summary.configs if c.name == name), None)
+    answers = [v for v in config.validity if v.answers] if config else []
+    if not answers:
+        return Html()
+    source = f"samebytes.validity on {found.files(name)}"
+    checked, total = sum(v.checked for v in answers), sum(v.answers for v in answers)
+    return paragraph(
+        "What the answers of {} are worth: {} did what was asked (of those that can be checked); {} end in a "
+        "repetition, which is easy to draft; {} were cut off at the token limit.",
+        code(name),
+        of(sum(v.valid for v in answers), checked, source=source),
+        of(sum(v.loops for v in answers), total, source=source),
+        of(sum(v.cut_off for v in answers), total, source=source),
+    )
+
+
 def speed_table(found: Measured) -> Html:
     """Return medians per workload and config, and every config that did not run here."""
     workloads = found.workloads
@@ -308,7 +331,7 @@ def _median(found: Measured, config: str, workload: str, speed: WorkloadSpeed | 
 def _several(values: Iterable[float | None], digits: int, source: str) -> Html:
     """Return the values of several runs or server starts."""
     shown = [number(value, digits, source=source) for value in values]
-    return join(shown, " / ") if shown else number(None, source=source, missing="not measured for this config")
+    return join(shown, Html("<br>")) if shown else number(None, source=source, missing="not measured for this config")
 
 
 def _not_run(found: Measured, run: RunRow, columns: int) -> list[object]:

@@ -37,7 +37,7 @@ def html(template: str, *parts: object) -> Html:
 
 def join(parts: Iterable[object], separator: str = "") -> Html:
     """Join parts, each escaped unless it is HTML already."""
-    return Html(separator.join(safe(part) for part in parts))
+    return Html(safe(separator).join(safe(part) for part in parts))
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
