@@ -95,7 +95,7 @@ def test_a_control_that_holds_blames_the_config(house: Path) -> None:
     said = control(measured(house, baselines()))
     assert said == (
         "Control: over 2 server starts of baseline , 9 of 9 prompts gave the same bytes each time. "
-        "So a difference in another config is the config’s doing."
+        "So a difference that another config repeats is its doing."
     )
 
 

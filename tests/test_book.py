@@ -205,7 +205,7 @@ def test_figures_are_those_of_the_records(project: Path) -> None:
     assert set(found.figure("median decode tok/s", "rag", "baseline.json, results/toy/baseline-2.json")) == {"10.0"}
     assert "349.8" in found.figure("Results by config, row code edit, column n-gram")
     prose = " ".join("".join(found.prose).split())
-    assert "So a difference in another config is the config’s doing." in prose
+    assert "So a difference that another config repeats is its doing." in prose
     assert "Nothing was measured on the machine that built this page." in prose
     assert "not measured" in prose, "a run that the study asks for and that has no record"
 

@@ -251,7 +251,7 @@ def control(found: Measured, judged: Control) -> Html:
     verdict = (
         html("Not attributable to any config: differences in {}.", join(map(code, judged.disagreeing), ", "))
         if judged.disagrees
-        else "So a difference in another config is the config’s doing."
+        else "So a difference that another config repeats is its doing."
     )
     return paragraph(
         "Control: over {} server starts of {}, {} prompts gave the same bytes each time. {}",
