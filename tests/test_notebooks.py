@@ -1,0 +1,86 @@
+"""The notebooks that read records, executed as a reader does."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
+
+from samebytes import paths, settings, summary
+
+STUDY = "h200-smollm2-135m"
+COMMITTED = paths.results() / STUDY
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the project's plain files with the records of one committed study, its tables left out."""
+    for name in ("configs", "studies", "workloads", "notebooks"):
+        shutil.copytree(paths.root() / name, tmp_path / name)
+    shutil.copy(paths.root() / "_config.yml", tmp_path)
+    records = tmp_path / "results" / STUDY
+    records.mkdir(parents=True)
+    for path in COMMITTED.glob("*.json"):
+        if path.name not in summary.FILES:
+            shutil.copy(path, records)
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def execute(name: str, parameters: dict[str, object], folder: Path) -> nbformat.NotebookNode:
+    nb = parameterize_notebook(load_notebook_node(str(folder / "notebooks" / f"{name}.ipynb")), parameters)
+    return NotebookClient(nb, timeout=120, resources={"metadata": {"path": str(folder / "notebooks")}}).execute()
+
+
+def shown(nb: nbformat.NotebookNode) -> str:
+    return "\n".join(
+        output.data.get("text/markdown", "")
+        for cell in nb.cells
+        for output in cell.get("outputs", [])
+        if output.output_type in ("execute_result", "display_data")
+    )
+
+
+def test_analyze_writes_the_committed_tables(project: Path) -> None:
+    nb = execute("analyze", {"study": STUDY}, project)
+    for name in summary.FILES:
+        assert (project / "results" / STUDY / name).read_bytes() == (COMMITTED / name).read_bytes()
+    assert "## Speed-up" in shown(nb)
+
+
+def test_determinism_shows_the_control_first_and_both_texts(project: Path) -> None:
+    text = shown(execute("determinism", {"study": STUDY, "reference": "baseline", "candidates": "fp8"}, project))
+    assert text.index("## Control") < text.index("## Same bytes") < text.index("## Where answers part")
+    assert "### fp8 (+) against baseline (-)" in text
+    assert "ngram" not in text
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"study": "nosuch"}, f"unknown study with records 'nosuch'. Valid: {STUDY}"),
+        ({"studdy": STUDY}, "unknown parameter 'studdy'. Did you mean 'study'?"),
+        ({"study": STUDY, "reference": "base"}, "unknown config with a complete run 'base'"),
+    ],
+)
+def test_a_wrong_parameter_stops_with_the_valid_choices(
+    project: Path, parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(CellExecutionError) as caught:
+        execute("analyze", parameters, project)
+    assert message in str(caught.value)
+
+
+def test_the_parameters_cells_are_those_that_are_checked() -> None:
+    for name in ("analyze", "determinism"):
+        nb = load_notebook_node(str(paths.notebooks() / f"{name}.ipynb"))
+        cell = next(c for c in nb.cells if "parameters" in c.metadata.get("tags", []))
+        assert cell.source.splitlines() == [
+            f'{key}: str = "{default}"  # {text}' for key, (_, default, text) in settings.ANALYSIS.items()
+        ]
