@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -105,6 +106,20 @@ class Project:
         process = self.start(*command, cwd=cwd, options=options)
         out, err = process.communicate(timeout=120)
         return Done(process.returncode, out, err, time.monotonic() - began)
+
+    def on_terminal(self, *command: str, cwd: str = ".") -> Done:
+        """Run a command to its end with a terminal on all three streams; what it shows is its standard output."""
+        ours, theirs = pty.openpty()
+        began = time.monotonic()
+        process = self.start(*command, cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # the last process that held the terminal is gone
+            while piece := os.read(ours, 65536):
+                seen += piece
+        os.close(ours)
+        code = process.wait(30)
+        return Done(code, seen.decode("utf-8", "replace").replace("\r\n", "\n"), "", time.monotonic() - began)
 
     def record(self, label: str, study: str = "quick") -> Record:
         """Read a record."""

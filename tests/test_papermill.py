@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import signal
 import socket
 import subprocess
@@ -39,25 +38,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 # -- ways to call it ---------------------------------------------------------------------------------------------------
 
 
-def on_terminal(here: Project, *command: str, cwd: str = ".") -> Done:
-    """Run a command with a terminal on all three streams."""
-    ours, theirs = pty.openpty()
-    began = time.monotonic()
-    process = here.start(*command, cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    seen = b""
-    try:
-        while piece := os.read(ours, 65536):
-            seen += piece
-    except OSError:  # the last process that held the terminal is gone
-        pass
-    os.close(ours)
-    code = process.wait(30)
-    return Done(code, seen.decode("utf-8", "replace"), "", time.monotonic() - began)
-
-
 def test_as_written_on_a_terminal_it_asks_for_an_output_path_and_runs_nothing(here: Project) -> None:
-    done = on_terminal(here, "papermill", "run_config.ipynb", "-p", "config", "ngram", cwd="notebooks")
+    done = here.on_terminal("papermill", "run_config.ipynb", "-p", "config", "ngram", cwd="notebooks")
     assert done.code == 2, done
     assert "Missing argument 'OUTPUT_PATH'" in done.out
     assert not here.record_path("ngram").exists()
@@ -94,7 +76,7 @@ def test_the_full_command(here: Project) -> None:
 
 
 def test_the_short_command_on_a_terminal_shows_the_run(here: Project) -> None:
-    done = on_terminal(here, "samebytes", "run", "ngram")
+    done = here.on_terminal("samebytes", "run", "ngram")
     assert done.code == 0, done
     assert "starting vLLM 0.32.0 with config 'ngram'" in done.out
     assert "[6/6] creative/" in done.out
@@ -116,12 +98,6 @@ def test_the_notebook_tells_its_parameters(here: Project) -> None:
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def taken_port() -> Iterator[int]:
-    with socket.create_server((server.HOST, 0)) as listener:
-        yield listener.getsockname()[1]
-
-
 MISTAKES = {
     "unknown config": (["-p", "config", "ngramm"], ["unknown config 'ngramm'", "Did you mean 'ngram'?", "baseline"]),
     "unknown parameter": (["-p", "confg", "ngram"], ["unknown parameter 'confg'", "Did you mean 'config'?", "study"]),
@@ -133,19 +109,34 @@ MISTAKES = {
 }
 
 
+@pytest.fixture(scope="module")
+def mistakes(here: Project) -> dict[str, tuple[Done, int]]:
+    """Make every mistake, two at a time; returned with the port that was taken."""
+    with socket.create_server((server.HOST, 0)) as listener, ThreadPoolExecutor(2) as pool:
+        port = listener.getsockname()[1]
+
+        def make(mistake: str) -> tuple[Done, int]:
+            arguments = [str(port) if word == "PORT" else word for word in MISTAKES[mistake][0]]
+            output = str(here.root / f"{mistake}.ipynb")
+            return here.run("papermill", "notebooks/run_config.ipynb", output, *arguments), port
+
+        before = here.engine_pids()
+        made = dict(zip(MISTAKES, pool.map(make, MISTAKES), strict=True))
+    assert here.engine_pids() == before
+    return made
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_ends_at_once_and_names_the_valid_choices(here: Project, taken_port: int, mistake: str) -> None:
-    arguments, words = MISTAKES[mistake]
-    arguments = [str(taken_port) if word == "PORT" else word for word in arguments]
-    engines = here.engine_pids()
-    done = here.run("papermill", "notebooks/run_config.ipynb", f"{here.root}/mistake.ipynb", *arguments)
+def test_a_mistake_ends_at_once_and_names_the_valid_choices(
+    here: Project, mistakes: dict[str, tuple[Done, int]], mistake: str
+) -> None:
+    done, port = mistakes[mistake]
     assert done.code == 1, done
     assert done.seconds < AT_ONCE_S
     last = done.err.strip().splitlines()[-1]
     assert last.startswith("UsageError: ")
-    for word in words:
-        assert word.replace("PORT", str(taken_port)) in last
-    assert here.engine_pids() == engines
+    for word in MISTAKES[mistake][1]:
+        assert word.replace("PORT", str(port)) in last
     assert not here.record_path("baseline").exists()
 
 
@@ -181,7 +172,7 @@ DEATHS: dict[str, tuple[tuple[str, ...], Callable[[psutil.Process], None]]] = {
     "papermill-sigterm": (PAPERMILL, send(signal.SIGTERM)),
     "papermill-sigkill": (PAPERMILL, send(signal.SIGKILL)),
     "papermill-ctrl-c": (PAPERMILL, ctrl_c),
-    "papermill-time-limit": ((*PAPERMILL, "--execution-timeout", "16"), wait_for_time_limit),
+    "papermill-time-limit": ((*PAPERMILL, "--execution-timeout", "10"), wait_for_time_limit),
     "samebytes-ctrl-c": (SAMEBYTES, ctrl_c),
     "samebytes-sigterm": (SAMEBYTES, send(signal.SIGTERM)),
     "samebytes-kernel-sigkill": (SAMEBYTES, kill_kernel),
@@ -223,7 +214,7 @@ def deaths(here: Project) -> dict[str, Death]:
                 words += [word for name, value in given.items() for word in ("-p", name, str(value))]
             else:
                 words += ["--label", label, "--port", str(ports[label])]
-            commands[label] = here.start(*words, options=("--step-s", "0.1"))
+            commands[label] = here.start(*words, options=("--step-s", "0.08"))
         for label, (_, act) in DEATHS.items():
             process = commands[label]
 

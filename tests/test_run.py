@@ -146,17 +146,17 @@ def test_speculation_is_counted_per_prompt_and_left_null_without_it(done: Projec
 
 
 def test_the_concurrent_leg(here: Project, measure: Measure) -> None:
-    here.study("legs", runs=[{"config": "ngram", "concurrent": {"concurrency": 4, "dup": 4}}])
-    found = measure("--step-s", "0.05", config="ngram", study="legs", limit=1)
+    here.study("legs", runs=[{"config": "ngram", "concurrent": {"concurrency": 4, "dup": 8}}])
+    found = measure("--step-s", "0.025", config="ngram", study="legs", limit=1)
     sequential, leg = found.passes
-    assert (sequential.kind, leg.kind, leg.launch, leg.concurrency, leg.dup) == ("sequential", "concurrent", 0, 4, 4)
+    assert (sequential.kind, leg.kind, leg.launch, leg.concurrency, leg.dup) == ("sequential", "concurrent", 0, 4, 8)
     prompts = [p.id for p in found.prompts if p.workload in ("code_edit", "rag")]
-    assert [(r.id, r.copy_index) for r in leg.requests] == [(p, copy) for copy in range(4) for p in prompts]
+    assert [(r.id, r.copy_index) for r in leg.requests] == [(p, copy) for copy in range(8) for p in prompts]
     assert leg.peak_running == 4
     assert_identities(sequential)
     assert_identities(leg)
     assert {r.drafts for r in leg.requests} == {None}
-    assert "concurrent leg, 4 in flight: 8/8 answered" in show.text(found)
+    assert "concurrent leg, 4 in flight: 16/16 answered" in show.text(found)
 
 
 def test_a_leg_that_is_asked_for_later_is_all_that_is_measured(
@@ -389,11 +389,13 @@ def test_a_refused_prompt_is_an_error_of_that_prompt(here: Project, measure: Mea
 
 def test_a_disturbed_pass_is_measured_again(here: Project, measure: Measure, said: list[str]) -> None:
     here.study("strict", max_foreign_load=0.001)
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-        try:
-            found = measure(config="baseline", study="strict")
-        finally:
-            busy.kill()
+    # no child of this process: its own children count as the run's
+    busy = f"'{sys.executable}' -c 'while True: pass' >/dev/null 2>&1 & echo $!"
+    foreign = int(subprocess.run(["sh", "-c", busy], capture_output=True, text=True, check=True).stdout)
+    try:
+        found = measure(config="baseline", study="strict")
+    finally:
+        os.kill(foreign, signal.SIGKILL)
     assert found.status == "complete"
     assert len(found.passes) == run.ATTEMPTS
     *voided, last = found.passes
@@ -467,6 +469,12 @@ def test_a_running_server_that_dies_is_named(here: Project, measure: Measure, ru
     found = here.record("baseline")
     assert found.status == "failed"
     assert len(found.sequential()) == 1
+
+
+def test_a_running_server_that_wants_a_key(here: Project, measure: Measure, running: Callable[..., str]) -> None:
+    address = running("--api-key", "secret")
+    with pytest.raises(UsageError, match=r"/v1/models answered 401: it wants an API key"):
+        measure(config="baseline", base_url=address)
 
 
 def test_an_address_where_nothing_answers(here: Project, measure: Measure) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
 import shutil
@@ -10,7 +11,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import openai
 import psutil
 
 import samebytes
@@ -74,7 +74,7 @@ def versions(engine: Engine | None, served_version: str | None) -> Versions:
         git_commit=commit,
         git_dirty=dirty,
         client_python=platform.python_version(),
-        openai=openai.__version__,
+        openai=importlib.metadata.version("openai"),
     )
 
 

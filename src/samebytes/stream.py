@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
-
-from openai.types.chat import ChatCompletionChunk
+from typing import TYPE_CHECKING, Any
 
 from samebytes import definitions, record
 from samebytes.sse import Event
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletionChunk
 
 DONE = "[DONE]"
 
@@ -186,6 +187,10 @@ def _count(counted: int | None, usage: int | None, ids: int, bears_text: bool) -
 
 def _chunks(events: Iterable[Event], result: StreamResult) -> Iterator[tuple[Event, ChatCompletionChunk | None]]:
     """Yield each event with its typed chunk (None for the end mark); stop at an error and note it."""
+    # here, for it takes half a second: only the measuring process reads streams, but the command and the kernel import
+    # this module too
+    from openai.types.chat import ChatCompletionChunk
+
     for event in events:
         if event.data == DONE:
             yield event, None

@@ -1,0 +1,282 @@
+"""The ``samebytes`` command: help with examples, mistakes in one message, what each command shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import samebytes
+from recordfactory import a_record
+from samebytes import record, server, settings
+from samebytes.cli import app
+from standin_project import STANDIN, Project, project, wait_until
+
+AT_ONCE_S = 5.0
+"""A mistake costs no kernel start: about one second, more on a busy machine."""
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    with project(tmp_path / "project") as made:
+        monkeypatch.setenv("SAMEBYTES_ROOT", str(made.root))
+        monkeypatch.setenv("SAMEBYTES_ENGINE_PYTHON", str(made.engine))
+        yield made
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+    return done.exit_code, done.stdout, done.stderr
+
+
+# -- help --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_help_lists_every_command() -> None:
+    code, out, _ = invoke("--help")
+    assert code == 0
+    assert {"doctor", "list", "run", "show", "study"} <= set(COMMANDS)
+    for command in COMMANDS:
+        assert f"\n  {command} " in out
+    assert invoke("--version") == (0, f"{samebytes.__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_an_example_that_is_understood(command: str) -> None:
+    code, out, _ = invoke(command, "--help")
+    assert code == 0
+    example = re.search(r"Example: (samebytes .*)", out)
+    assert example, out
+    _, name, *arguments = shlex.split(example[1])
+    assert name == command
+    # parsed, not run: an unknown option or a missing argument raises here
+    group = typer.main.get_command(app)
+    group.commands[command].make_context(command, arguments)  # type: ignore[attr-defined]
+
+
+def test_run_takes_every_parameter_of_the_notebook() -> None:
+    run = typer.main.get_command(app).commands["run"]  # type: ignore[attr-defined]
+    assert {parameter.name for parameter in run.params} - {"help"} == set(settings.PARAMETERS)
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "unknown config": (["ngramm"], ["unknown config 'ngramm'", "Did you mean 'ngram'?", "baseline"]),
+    "unknown option": (["ngram", "--studdy", "quick"], ["No such option", "--study"]),
+    "wrong type": (["ngram", "--limit", "two"], ["--limit", "valid integer"]),
+    "unknown study": (["ngram", "--study", "qick"], ["unknown study 'qick'", "Did you mean 'quick'?"]),
+    "busy port": (["ngram", "--port", "PORT"], ["port PORT is in use", "free now"]),
+    "missing model": (["ngram", "--model", "nowhere"], ["unknown model 'nowhere'", "a folder with config.json"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_message_at_once(here: Project, mistake: str) -> None:
+    arguments, words = MISTAKES[mistake]
+    with socket.create_server((server.HOST, 0)) as listener:
+        port = str(listener.getsockname()[1])
+        done = here.run("samebytes", "run", *(port if word == "PORT" else word for word in arguments))
+    assert done.code in (1, 2), done
+    assert done.seconds < AT_ONCE_S, done
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    for word in words:
+        assert word.replace("PORT", port) in done.err
+    assert here.engine_pids() == []
+    assert not (here.root / "results" / "quick" / "ngram.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["study", "qick"], "unknown study 'qick'. Did you mean 'quick'? Valid: cpu-smollm2-135m, "),
+        (["doctor", "--study", "qick"], "unknown study 'qick'"),
+        (["show", "results/quick/nothing.json"], "no record at results/quick/nothing.json"),
+        (["show", "_config.yml"], "_config.yml is not JSON"),
+    ],
+)
+def test_other_commands_say_it_as_briefly(
+    here: Project, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(here.root)
+    code, out, err = invoke(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("samebytes: ")
+    assert words in err
+
+
+def test_outside_a_project_the_checkout_is_taken_and_a_wrong_root_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("list")[0] == 0
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
+    code, _, err = invoke("list")
+    assert code == 1
+    assert f"no samebytes project at {tmp_path}" in err
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_list_tells_why_each_config_exists() -> None:
+    _, out, _ = invoke("list")
+    for name in ("baseline", "baseline_sync", "fp8", "ngram"):
+        assert f"config {name}: {settings.config(name).why.strip()}" in out
+    assert f"study quick: {settings.study('quick').title}" in out
+
+
+def test_show_gives_one_row_a_prompt(tmp_path: Path) -> None:
+    found = a_record("ngram")
+    found.note = "random weights"
+    record.save(found, tmp_path / "ngram.json")
+    code, out, _ = invoke("show", str(tmp_path / "ngram.json"))
+    assert code == 0
+    assert "toy / ngram: complete" in out
+    assert "note: random weights" in out
+    assert "6/6 prompts answered" in out
+    for request in found.sequential():
+        assert re.search(rf"^{request.id} +ok +64 +200.0 +10.0 +– +–$", out, re.MULTILINE)
+    assert "median rag: 10.0 tok/s over 2 prompts" in out
+
+
+def test_a_dry_run_starts_and_writes_nothing(here: Project) -> None:
+    (here.root / "results" / "notebooks" / ".gitkeep").unlink()
+    (here.root / "results" / "notebooks").rmdir()
+    (here.root / "results").rmdir()
+    here.study("quick", runs=[{"config": "baseline", "concurrent": {"concurrency": 16}}, {"config": "baseline"}])
+    code, out, _ = invoke("study", "quick", "--dry-run")
+    assert code == 0
+    first, second = out.splitlines()
+    assert re.fullmatch(r"to measure +baseline: --dtype bfloat16 .* \+ 16-way leg", first)
+    assert second.split()[:3] == ["to", "measure", "baseline-2:"]
+    assert here.engine_pids() == []
+    assert not (here.root / "results").exists()
+
+
+def test_a_relative_results_folder_is_the_callers(here: Project) -> None:
+    (here.root / "elsewhere").mkdir()
+    done = here.run("samebytes", "run", "baseline", "--results-dir", "mine", "--limit", "1", cwd="elsewhere")
+    assert done.code == 0, done
+    path = here.root / "elsewhere" / "mine" / "quick" / "baseline.json"
+    assert done.out == f"{path}\n"
+    assert done.err == ""
+    assert record.load(path).status == "complete"
+    assert not list((here.root / "notebooks").glob("mine"))
+
+
+def test_two_runs_on_one_label_the_second_refuses(here: Project) -> None:
+    with here.start("samebytes", "run", "baseline", "--limit", "1", options=("--load-s", "3")) as first:
+        try:
+            wait_until(here.record_path("baseline").exists, 20, "the first run's record")
+            second = here.run("samebytes", "run", "baseline", "--limit", "1")
+            assert second.code == 1, second
+            assert f"another run is writing {here.record_path('baseline')}" in second.err
+            out, err = first.communicate(timeout=60)
+        finally:
+            first.kill()
+    assert first.returncode == 0, err
+    assert out == f"{here.record_path('baseline')}\n"
+    assert here.record("baseline").status == "complete"
+
+
+def test_a_key_is_used_and_written_nowhere(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-this-is-a-secret"
+    port = server.free_port()
+    argv = [sys.executable, str(STANDIN), "--port", str(port), "--served-model-name", "theirs", "--api-key", key]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as theirs:
+        try:
+            wait_until(lambda: not server.port_is_free(port), 10, "the server")
+            command = ("samebytes", "run", "baseline", "--base-url", f"http://127.0.0.1:{port}", "--limit", "1")
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            done = here.run(*command)
+            assert done.code == 0, done
+            assert theirs.poll() is None
+        finally:
+            os.killpg(theirs.pid, 9)
+    assert here.record("baseline").launches[0].started_by == "base_url"
+    assert here.record("baseline").status == "complete"
+    assert key not in done.out + done.err
+    written = [path for path in (here.root / "results").rglob("*") if path.is_file()]
+    assert {path.suffix for path in written} >= {".json", ".ipynb"}
+    for path in written:
+        assert key not in path.read_text(encoding="utf-8"), path
+
+
+# -- doctor ------------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_finds_all_that_a_run_needs(here: Project) -> None:
+    code, out, _ = invoke("doctor")
+    assert code == 0, out
+    assert "MISSING" not in out
+    assert "engine: vLLM 0.32.0, torch 2.13.0+cpu, Python 3." in out
+    assert re.search(r"^ok +port: \d+ is free$", out, re.MULTILINE)
+    for name in ("GPU", "CPU", "model", "room"):
+        assert re.search(rf"^ok +{name}: .", out, re.MULTILINE)
+    assert here.engine_pids() == []
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(
+    here: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SAMEBYTES_ENGINE_PYTHON")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    here.study("big", device="gpu", model="smollm2-135m-instruct")
+    with socket.create_server((server.HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+        code, out, _ = invoke("doctor", "--study", "big", "--port", str(port))
+    assert code == 1
+    missing = dict(re.findall(r"^MISSING (\w+): (.*)$", out, re.MULTILINE))
+    assert set(missing) == {"engine", "GPU", "port", "model"}
+    assert "environment.yml" in missing["engine"]
+    assert "make engine" in missing["engine"]
+    assert "SAMEBYTES_ENGINE_PYTHON" in missing["engine"]
+    assert "environment.yml" in missing["GPU"]
+    assert f"port {port} is in use" in missing["port"]
+    assert "make model" in missing["model"]
+    assert not (tmp_path / "cache").exists()
+
+
+def test_doctor_tells_too_little_memory(here: Project) -> None:
+    (here.root / "model" / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+    here.study("quick", env={"VLLM_CPU_KVCACHE_SPACE": "9999"})
+    code, out, _ = invoke("doctor")
+    assert code == 1
+    assert re.search(r"^MISSING room: only .* GiB of memory free", out, re.MULTILINE)
+
+
+# -- which engine ------------------------------------------------------------------------------------------------------
+
+
+def test_vllm_on_the_path_is_started_as_vllm_serve(
+    here: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SAMEBYTES_ENGINE_PYTHON")
+    console = tmp_path / "bin" / "vllm"
+    console.parent.mkdir()
+    console.write_text(f"#!{here.engine}\n")
+    console.chmod(0o755)
+    monkeypatch.setenv("PATH", str(console.parent), prepend=os.pathsep)
+    found = samebytes.cli.doctor.engine.resolve()
+    assert found.argv("some/model", ["--port", "1"]) == [str(console), "serve", "some/model", "--port", "1"]
+    assert (found.vllm, found.torch) == ("0.32.0", "2.13.0+cpu")
+
+
+def test_a_setting_that_is_no_python_is_named(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMEBYTES_ENGINE_PYTHON", "/nowhere/python")
+    code, out, _ = invoke("doctor")
+    assert code == 1
+    assert "SAMEBYTES_ENGINE_PYTHON='/nowhere/python' is not a Python that can be run" in out
