@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-CORE = ("definitions", "sse", "compare", "stats", "acceptance", "fairness")
+CORE = ("definitions", "sse", "compare", "stats", "acceptance", "fairness", "replay", "energy")
 
 
 @pytest.mark.parametrize("module", CORE)

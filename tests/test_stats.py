@@ -141,3 +141,12 @@ def test_the_bootstrap_is_near_the_normal_interval_for_many_values() -> None:
 def test_spread_needs_two_launches() -> None:
     assert stats.spread([10.0]) is None
     assert stats.spread([10.0, 11.0]) == pytest.approx(0.1)
+
+
+def test_prediction_interval_by_hand() -> None:
+    # mean 2, sd 1, t(0.975, 2) = 4.3027, times sqrt(1 + 1/3)
+    found = stats.prediction_interval([1.0, 2.0, 3.0])
+    assert found is not None
+    half = 4.302653 * math.sqrt(4 / 3)
+    assert (found.low, found.high) == (pytest.approx(2 - half, rel=1e-6), pytest.approx(2 + half, rel=1e-6))
+    assert stats.prediction_interval([1.0]) is None

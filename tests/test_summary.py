@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from recordfactory import a_record, answer, digest, failed, prompt_ids
+from ngramfactory import BASELINE_S, FULL_S, NONE_S, pair
+from recordfactory import a_pass, a_record, answer, digest, failed, prompt_ids
 from samebytes import analysis, compare, record, summary
 from samebytes.errors import RecordError
 from samebytes.markdown import called, comparison, interval, of, percent, to_markdown
-from samebytes.record import PromptInfo, Record
+from samebytes.record import PromptInfo, Record, TelemetrySample
 from samebytes.stats import paired_ratio
 
 IDS = prompt_ids(8)
@@ -211,3 +212,73 @@ def test_a_comparison_as_text() -> None:
     assert text.endswith("creative/0\n  - 'the answer to creative/0'\n  + 'a | b\\nc'\n")
     alone = comparison(compare.compare_records(a, control))
     assert alone == "baseline-2 against baseline (1 server start): 24/24 prompts judged: same 24\n"
+
+
+def tables(text: str, title: str) -> list[list[str]]:
+    """Return the cells of a section's table rows, headers and rules left out."""
+    body = text.split(f"## {title}\n")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in body.split("\n") if line[:1] == "|"]
+    ruled = {i for i, row in enumerate(rows) if set(row) == {"---"}}
+    return [row for i, row in enumerate(rows) if i not in ruled and i + 1 not in ruled]
+
+
+def test_step_costs_and_predictions_are_shown() -> None:
+    found = analysis.summarise(list(pair()))
+    text = to_markdown(found)
+    baseline, ngram, errors = tables(text, "What a step costs")
+    assert baseline[:4] == ["baseline", "baseline", "–", f"{1000 * BASELINE_S:.2f} (714)"]
+    assert [cell.split()[0] for cell in ngram[2:6]] == ["5", f"{1000 * NONE_S:.2f}", "–", f"{1000 * FULL_S:.2f}"]
+    assert ngram[6:] == ["3.00", "–", "1.20"]
+    assert errors[:5] == ["ngram", "ngram", "6", "0.0 %", "0.0 %"]
+    assert errors[7:9] == ["–", "–"]
+    rows = tables(text, "Predicted against measured")
+    assert [row[1] for row in rows] == [p.id for p in found.config("ngram").prompts]
+    for row in rows:
+        assert row[4] == row[5]
+        assert float(row[2]) / float(row[3]) == pytest.approx(float(row[4]), abs=0.02)
+        assert row[8:] == ["+0 %", "yes"]
+
+
+def test_predictions_are_in_the_csv_run_by_run() -> None:
+    baseline, first = pair()
+    second = first.model_copy(deep=True)
+    second.label = "ngram-2"
+    second.passes[0].requests[0].decode_tok_s = None
+    rows = {(r["config"], r["prompt"]): r for r in summary.csv_rows(analysis.summarise([baseline, first, second]))}
+    one = rows["ngram", "code_edit/0"]
+    assert one["predicted_speed_up"].endswith(";")
+    assert float(one["predicted_speed_up"].split(";")[0]) == pytest.approx(
+        float(one["measured_speed_up"].split(";")[0]), rel=1e-4
+    )
+    assert rows["ngram", "rag/1"]["predicted_decode_tok_s"].count(";") == 1
+    assert rows["baseline", "rag/1"]["predicted_speed_up"] == ""
+
+
+def test_without_speculation_or_telemetry_neither_is_shown() -> None:
+    text = to_markdown(analysis.summarise(study()))
+    assert "What a step costs" not in text
+    assert "Predicted against measured" not in text
+    assert "Energy and clocks" not in text
+
+
+def test_energy_is_shown_by_workload_and_leg() -> None:
+    telemetry = [TelemetrySample(t_s=t / 4, power_w=100.0, sm_clock_mhz=1500, throttle_reasons=4) for t in range(1000)]
+    found = a_record("baseline")
+    found.passes.append(a_pass([answer("rag/0", at=1.0), answer("rag/1", at=1.0)], kind="concurrent"))
+    for one in found.passes:
+        one.telemetry = telemetry
+    again = a_record("baseline-2", "baseline", replace={"rag/0": failed("rag/0")})
+    again.passes[0].telemetry = telemetry
+    result = analysis.summarise([found, again])
+    # 64 tokens at 10 tok/s after 0.2 s
+    joules = 100 * 6.5 / 64
+    rows = {row[1]: row[2:] for row in tables(to_markdown(result), "Energy and clocks")}
+    assert list(rows) == ["code_edit", "rag", "creative", "all", "16 in flight (baseline)"]
+    same = [f"{joules:.3f}", "100", "1,500", "–", "–", "power cap (software)"]
+    assert rows["code_edit"] == ["4/4", *same]
+    assert rows["rag"] == ["2/2", *same]  # a prompt that failed in one run counts in none
+    assert rows["all"] == ["10/10", *same]
+    assert rows["16 in flight (baseline)"][:2] == ["2/2", f"{joules / 2:.3f}"]
+    values = {row["prompt"]: row["joules_per_token"] for row in summary.csv_rows(result)}
+    assert values["code_edit/0"] == pytest.approx(joules, rel=1e-5)
+    assert values["rag/0"] is None

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from samebytes import acceptance, compare, definitions, fairness, record, stats
+from samebytes import acceptance, compare, definitions, energy, fairness, record, speculation, stats
 from samebytes.compare import RecordComparison
+from samebytes.energy import Energy
 from samebytes.errors import RecordError, unknown
 from samebytes.findings import (
     ALL,
@@ -124,6 +125,8 @@ def summarise(
         configs=tuple(_config(name, group, check) for name, group in groups.items()),
         controls=tuple(_control(name, groups[name]) for name in references),
         pairs=tuple(pairs),
+        steps=tuple(speculation.rows(records, references)),
+        forecasts=tuple(speculation.forecasts(records, references)),
         passes=tuple(_pass_row(r, i) for r in records for i in range(len(r.passes))),
         timeline=tuple(moment for r in records for moment in _moments(r)),
     )
@@ -288,9 +291,12 @@ def _moments(found: Record) -> list[Moment]:
 
 def _config(name: str, group: Sequence[Record], check: Check) -> ConfigResult:
     prompts = _prompts(group, check)
-    workloads = list(dict.fromkeys(p.workload for p in prompts))
+    of = {p.id: p.workload for p in prompts}
+    workloads = list(dict.fromkeys(of.values()))
     requests = [r for found in group for r in found.sequential()]
     counted = {p.id for p in prompts if p.answered}
+    windows = [item for found in group for item in energy.sequential(found).items() if item[0] in counted]
+    by_workload = {w: [one for key, one in windows if w in (ALL, of[key])] for w in (*workloads, ALL)}
     return ConfigResult(
         name=name,
         why=group[0].config.why,
@@ -302,6 +308,7 @@ def _config(name: str, group: Sequence[Record], check: Check) -> ConfigResult:
             w: acceptance.summarise([r for r in requests if r.id in counted and w in (ALL, r.workload)])
             for w in (*workloads, ALL)
         },
+        energy={w: found for w, some in by_workload.items() if (found := energy.over(some)) is not None},
         memory=_memory(group),
         concurrent=tuple(c for found in group if (c := _concurrent(found)) is not None),
     )
@@ -309,10 +316,22 @@ def _config(name: str, group: Sequence[Record], check: Check) -> ConfigResult:
 
 def _prompts(group: Sequence[Record], check: Check = lambda request: None) -> list[PromptResult]:
     answers = [{r.id: r for r in found.sequential()} for found in group]
-    return [_prompt(p.id, p.workload, [found.get(p.id) for found in answers], check) for p in group[0].prompts]
+    windows = [energy.sequential(found) for found in group]
+    return [
+        _prompt(
+            p.id,
+            p.workload,
+            [found.get(p.id) for found in answers],
+            energy.over(found[p.id] for found in windows if p.id in found),
+            check,
+        )
+        for p in group[0].prompts
+    ]
 
 
-def _prompt(key: str, workload: str, found: Sequence[Request | None], check: Check) -> PromptResult:
+def _prompt(
+    key: str, workload: str, found: Sequence[Request | None], used: Energy | None, check: Check
+) -> PromptResult:
     ok = [r for r in found if r is not None and r.status == "ok"]
     answered = len(ok) == len(found)
     rates = [r.decode_tok_s for r in ok if definitions.counts_for_speed(r.completion_tokens) and r.decode_tok_s]
@@ -329,6 +348,7 @@ def _prompt(key: str, workload: str, found: Sequence[Request | None], check: Che
         ttft_s=stats.geometric_mean(waits) if len(waits) == len(found) else None,
         spread=stats.spread(rates) if timed else None,
         acceptance=acceptance.summarise(ok if answered else []),
+        joules_per_token=used.joules_per_token if used and answered else None,
         validity=tuple(check(r) if r is not None and r.status == "ok" else None for r in found),
     )
 
@@ -420,6 +440,7 @@ def _concurrent(found: Record) -> Concurrent | None:
             len(several),
         ),
         same_as_sequential=(sum(c.same_bytes for c in against), sum(c.cls != "missing" for c in against)),
+        energy=energy.over([window]) if (window := energy.concurrent(leg)) else None,
     )
 
 

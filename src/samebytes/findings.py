@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from samebytes.acceptance import Acceptance
 from samebytes.compare import PromptVerdict, Verdict
+from samebytes.energy import Energy
 from samebytes.errors import unknown
 from samebytes.fairness import Difference
+from samebytes.speculation import Forecast, StepRow
 from samebytes.stats import Interval, RatioEstimate
 from samebytes.validity import Validity
 
@@ -136,6 +138,7 @@ class PromptResult:
     ttft_s: float | None
     spread: float | None
     acceptance: Acceptance
+    joules_per_token: float | None
     validity: tuple[Validity | None, ...]
     """None: failed, or the prompt's text is not at hand."""
 
@@ -187,6 +190,8 @@ class Concurrent:
         Prompts whose answered copies all have the same bytes, of the prompts with two or more.
     same_as_sequential : tuple of (int, int)
         Copies with the bytes of the run's own sequential answer, of those that can be compared.
+    energy : Energy or None
+        From the first send to the last finish; None without telemetry.
     """
 
     label: str
@@ -205,6 +210,7 @@ class Concurrent:
     client_lag_p99_s: float | None
     copies_agree: tuple[int, int]
     same_as_sequential: tuple[int, int]
+    energy: Energy | None
 
 
 @dataclass(frozen=True)
@@ -219,6 +225,8 @@ class ConfigResult:
     validity: tuple[ValidityCount, ...]
     acceptance: dict[str, Acceptance]
     """By workload, and `ALL`."""
+    energy: dict[str, Energy]
+    """By workload, and `ALL`; none without telemetry."""
     memory: Memory
     concurrent: tuple[Concurrent, ...]
 
@@ -322,6 +330,8 @@ class Summary:
     configs: tuple[ConfigResult, ...]
     controls: tuple[Control, ...]
     pairs: tuple[Pair, ...]
+    steps: tuple[StepRow, ...]
+    forecasts: tuple[Forecast, ...]
     passes: tuple[PassRow, ...]
     timeline: tuple[Moment, ...]
 
@@ -331,6 +341,10 @@ class Summary:
         if found is None:
             raise unknown("config", name, (c.name for c in self.configs))
         return found
+
+    def own_forecasts(self, name: str) -> list[Forecast]:
+        """Return the predictions of a config's runs, each by its own step cost."""
+        return [f for f in self.forecasts if f.label == f.costs and f.label in self.config(name).labels]
 
     def pair(self, reference: str, candidate: str) -> Pair:
         """Return one candidate against one reference."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from samebytes.compare import PromptVerdict, RecordComparison
 from samebytes.findings import ByteCount, Moment, Pair, Summary
 from samebytes.show import number
+from samebytes.speculation import Errors
 from samebytes.stats import LEVEL, RESAMPLES, Interval, RatioEstimate
 
 NONE = "–"
@@ -24,7 +25,10 @@ def to_markdown(summary: Summary) -> str:
         _bytes,
         _divergences,
         _acceptance,
+        _step_costs,
+        _predictions,
         _concurrent,
+        _energy,
         _memory,
         _validity,
         _differences,
@@ -324,6 +328,121 @@ def _acceptance(summary: Summary) -> list[str]:
         "Rate = accepted / drafted tokens. Mean acceptance length = 1 + accepted / drafts. Tokens per step = N / "
         "chunks, steps without a draft included. Overrun = steps + accepted − N: accepted beyond the end of the "
         "answer. Per position: accepted per draft.",
+    )
+
+
+def _step_costs(summary: Summary) -> list[str]:
+    if not summary.forecasts:
+        return []
+    rows = []
+    for r in summary.steps:
+        kinds = (r.none, r.part, r.full)
+        cells = [NONE if t.mean_s is None else f"{number(1000 * t.mean_s, 2)} ({number(t.steps, 0)})" for t in kinds]
+        relative = [None if t.mean_s is None or r.baseline_s is None else t.mean_s / r.baseline_s for t in kinds]
+        rows.append([r.label, r.config, NONE if r.k is None else r.k, *cells, *(number(x, 2) for x in relative)])
+    header = ["run", "config", "k", "nothing drafted, ms", "fewer than k, ms", "k drafted, ms"]
+    errors = [
+        [
+            f.label,
+            f.costs,
+            len(f.predictions),
+            *_errors(f.by_kind),
+            *_errors(f.one_cost),
+            *_errors(f.run_to_run),
+            of(f.within),
+        ]
+        for f in summary.forecasts
+    ]
+    off = ["median error", "worst", "one cost: median", "worst", "other run's speed: median", "worst"]
+    return [
+        *_section(
+            "What a step costs",
+            _table([*header, "nothing, in baseline steps", "fewer", "k"], rows),
+            "Total time between chunks over the steps in it, the prompt's own step left out; in brackets the steps. "
+            "The replay of the answer says what each step drafted, k being the most. A run that does not speculate "
+            "drafts nothing, and its steps give a token each. Baseline steps: of the config that it is compared with.",
+        ),
+        *_table(["predicted run", "by the step cost of", "prompts", *off, "within the interval"], errors),
+        _FORECAST_NOTE,
+        "",
+    ]
+
+
+_FORECAST_NOTE = (
+    "Predicted decode tok/s = (N − 1) / (sum over the steps after the prompt's of what their kind costs), from the "
+    "answer and the step cost of the other prompts; error = |predicted / measured − 1|. One cost: all steps cost their "
+    "mean. Other run's speed: the prompt's own speed in the other run as the prediction, for the same steps. What that "
+    "misses is how far the machine's speed went from run to run, which no cost of steps knows. Interval: where the "
+    f"other prompts' errors expect {LEVEL:.0%} of prompts."
+)
+
+
+def _errors(found: Errors | None) -> tuple[str, str]:
+    return (NONE, NONE) if found is None else (percent(found.median), percent(found.worst))
+
+
+def _predictions(summary: Summary) -> list[str]:
+    rows = []
+    for config in summary.configs:
+        forecasts = summary.own_forecasts(config.name)
+        for key in dict.fromkeys(p.id for f in forecasts for p in f.predictions):
+            found = [p for f in forecasts for p in f.predictions if p.id == key]
+            rows.append(
+                [
+                    config.name,
+                    key,
+                    _several(number(p.tokens_per_step, 2) for p in found),
+                    _several(number(p.step_cost, 2) for p in found),
+                    _several(number(p.speed_up, 2) for p in found),
+                    _several(number(p.measured_speed_up, 2) for p in found),
+                    _several(f"{number(p.tok_s, 0)} {interval(p.interval, 0)}" for p in found),
+                    _several(number(p.measured_tok_s, 0) for p in found),
+                    _several(f"{round(100 * p.error):+d} %" for p in found),
+                    _several({True: "yes", False: "no", None: NONE}[p.same_answer] for p in found),
+                ]
+            )
+    header = ["config", "prompt", "tokens per step", "step cost", "predicted speed-up", "measured", "predicted tok/s"]
+    return _section(
+        "Predicted against measured",
+        _table([*header, "measured tok/s", "error", "baseline's answer"], rows),
+        "Predicted speed-up = tokens per step / step cost. Tokens per step = (N − 1) / (steps − 1), without the "
+        "prompt's own. Step cost: the mean over its steps of what their kind costs in the run's other prompts, in the "
+        "time that the baseline takes for a token of this answer. Several values are those of several runs.",
+    )
+
+
+def _several(values: Iterable[str]) -> str:
+    """Put the values of several runs into one cell; equal ones once."""
+    found = list(values)
+    return found[0] if len(set(found)) == 1 else " / ".join(found)
+
+
+def _energy(summary: Summary) -> list[str]:
+    rows = []
+    for config in summary.configs:
+        legs = [(f"{c.concurrency} in flight ({c.label})", c.energy) for c in config.concurrent if c.energy]
+        for name, e in (*config.energy.items(), *legs):
+            rows.append(
+                [
+                    config.name,
+                    name,
+                    of((e.measured, e.requests)),
+                    number(e.joules_per_token, 3),
+                    number(e.power_w, 0),
+                    number(e.sm_clock_mhz, 0),
+                    percent(e.gpu_util, 0),
+                    number(e.temperature_c, 0),
+                    NONE if e.throttle_reasons is None else ", ".join(e.throttle_reasons) or "none",
+                ]
+            )
+    header = ["config", "workload", "requests", "J per token", "power W", "SM clock MHz", "utilisation", "highest °C"]
+    return _section(
+        "Energy and clocks",
+        _table([*header, "throttled by"], rows),
+        "J per token = sum over requests of the integral of the card's power from send to finish (trapezoids), over "
+        "the sum of N; in flight together: from first send to last finish. Idle power is part of it, not subtracted. "
+        "Power, SM clock and utilisation are means over the same time. Requests: with power from end to end, of those "
+        "answered.",
     )
 
 

@@ -165,6 +165,15 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> Interval | N
     return Interval(mean - half, mean + half)
 
 
+def prediction_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """Return Student's t interval of one more value, ``m ± t(n-1) s sqrt(1 + 1/n)``; None for fewer than two values."""
+    n, around = len(values), mean_interval(values, level)
+    if around is None:
+        return None
+    middle, half = (around.low + around.high) / 2, (around.high - around.low) / 2 * math.sqrt(n + 1)
+    return Interval(middle - half, middle + half)
+
+
 def bootstrap_interval(
     values: Sequence[float], level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
 ) -> Interval | None:

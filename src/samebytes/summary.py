@@ -137,6 +137,8 @@ def csv_rows(summary: Summary) -> list[dict[str, Any]]:
     verdicts = {(p.reference, p.candidate): {v.id: v for v in p.verdicts} for p in summary.pairs}
     rows = []
     for config in summary.configs:
+        forecasts = [{p.id: p for p in f.predictions} for f in summary.own_forecasts(config.name)]
+        predicted = {p.id: [found.get(p.id) for found in forecasts] for p in config.prompts}
         for prompt in config.prompts:
             row: dict[str, Any] = {
                 "study": summary.study,
@@ -160,6 +162,10 @@ def csv_rows(summary: Summary) -> list[dict[str, Any]]:
                 "mean_acceptance_length": prompt.acceptance.mean_length,
                 "tokens_per_step": prompt.acceptance.tokens_per_step,
                 "overrun": prompt.acceptance.overrun,
+                "predicted_decode_tok_s": _join(_plain(p.tok_s) if p else None for p in predicted[prompt.id]),
+                "predicted_speed_up": _join(_plain(p.speed_up) if p else None for p in predicted[prompt.id]),
+                "measured_speed_up": _join(_plain(p.measured_speed_up) if p else None for p in predicted[prompt.id]),
+                "joules_per_token": prompt.joules_per_token,
             }
             for reference in summary.references:
                 verdict = verdicts.get((reference, config.name), {}).get(prompt.id)
