@@ -12,7 +12,7 @@ from nbclient.exceptions import CellExecutionError
 from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
-from samebytes import paths, settings, summary
+from samebytes import paths, settings, summary, tune
 
 STUDY = "h200-smollm2-135m"
 COMMITTED = paths.results() / STUDY
@@ -61,6 +61,19 @@ def test_determinism_shows_the_control_first_and_both_texts(project: Path) -> No
     assert "ngram" not in text
 
 
+def test_tune_shows_the_best_settings_and_a_map(project: Path) -> None:
+    nb = execute("tune", {"study": STUDY}, project)
+    best = tune.of_records([project / "results" / STUDY]).best()
+    assert f"| all | 24 | {' | '.join(str(value) for value in best.settings)} |" in shown(nb)
+    printed = "".join(o.text for c in nb.cells for o in c.get("outputs", []) if o.output_type == "stream")
+    assert tune.flag(best.settings) in printed
+    pictures = [
+        o.data["image/svg+xml"] for c in nb.cells for o in c.get("outputs", []) if "image/svg+xml" in o.get("data", {})
+    ]
+    assert len(pictures) == 1
+    assert "prompt_lookup_min" in pictures[0]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -78,9 +91,13 @@ def test_a_wrong_parameter_stops_with_the_valid_choices(
 
 
 def test_the_parameters_cells_are_those_that_are_checked() -> None:
-    for name in ("analyze", "determinism"):
+    for name, known in (
+        ("analyze", settings.ANALYSIS),
+        ("determinism", settings.ANALYSIS),
+        ("tune", settings.TUNING),
+    ):
         nb = load_notebook_node(str(paths.notebooks() / f"{name}.ipynb"))
         cell = next(c for c in nb.cells if "parameters" in c.metadata.get("tags", []))
         assert cell.source.splitlines() == [
-            f'{key}: str = "{default}"  # {text}' for key, (_, default, text) in settings.ANALYSIS.items()
+            f'{key}: str = "{default}"  # {text}' for key, (_, default, text) in known.items()
         ]

@@ -20,9 +20,13 @@ from samebytes.bookdata import Measured
 from samebytes.errors import UsageError
 from samebytes.prose import Html, html
 from samebytes.record import write_atomic
+from samebytes.tune import Sweep
 
 WIDTH = 620
 """Width of the static picture's plot in pixels; on a page the chart is as wide as its column."""
+
+CELL = 24
+"""Side of a heat map's cell in pixels."""
 
 LINE = 24
 """Height of one config's line of one workload in pixels."""
@@ -30,7 +34,7 @@ LINE = 24
 PALETTE = ("#1f7fc4", "#d55e00", "#109a6e", "#a366c9", "#b8860b")
 """Colours with a contrast of 3:1 or more against white and against the dark page, apart for colour-blind readers."""
 
-Chart = altair.LayerChart | altair.FacetChart
+Chart = altair.LayerChart | altair.FacetChart | altair.ConcatChart
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 
@@ -52,6 +56,7 @@ def theme(ink: str = "currentColor") -> dict[str, Any]:
         "axis": {**text, **lines},
         "legend": {**text, "orient": "top", "title": None, "symbolSize": 90},
         "tick": {"color": ink},
+        "title": {"color": ink, "fontSize": 13, "fontWeight": "normal"},
         "range": {"category": list(PALETTE), "symbol": list(SHAPES)},
     }
 
@@ -91,6 +96,42 @@ def speed(study: Measured) -> Chart:
     )
     lines = len(study.summary.configs) * len(workload)
     return altair.layer(points, medians).properties(height=LINE * lines)
+
+
+def tuning(sweep: Sweep) -> Chart:
+    """Return a sweep as heat maps: predicted speed-up by draft length and shortest lookup, a map per workload.
+
+    The longest lookup of a cell is the best one.
+    """
+    best: dict[tuple[str, int, int], dict[str, Any]] = {}
+    for row in sweep.rows():
+        key = row["workload"], row["k"], row["min_n"]
+        if key not in best or row["speed_up"] > best[key]["speed_up"]:
+            best[key] = row
+    speed_ups = [row["speed_up"] for row in best.values()]
+    scale = altair.Scale(scheme="viridis", domain=[min(speed_ups), max(speed_ups)])
+    maps = [
+        altair.Chart(altair.InlineData(values=[row for (name, *_), row in best.items() if name == workload]))
+        .mark_rect()
+        .encode(
+            x=altair.X("k:O", title="num_speculative_tokens", axis=altair.Axis(labelAngle=0)),
+            y=altair.Y("min_n:O", title="prompt_lookup_min", sort="descending"),
+            color=altair.Color(
+                "speed_up:Q", scale=scale, legend=altair.Legend(title="predicted speed-up", format=".1f")
+            ),
+            tooltip=[
+                altair.Tooltip("k:O", title="num_speculative_tokens"),
+                altair.Tooltip("min_n:O", title="prompt_lookup_min"),
+                altair.Tooltip("max_n:O", title="prompt_lookup_max"),
+                altair.Tooltip("speed_up:Q", title="predicted speed-up", format=".2f"),
+                altair.Tooltip("acceptance_rate:Q", title="acceptance rate", format=".0%"),
+                altair.Tooltip("tokens_per_step:Q", title="tokens per step", format=".2f"),
+            ],
+        )
+        .properties(title=workload, width=CELL * 10, height=CELL * 5)
+        for workload in dict.fromkeys(name for name, *_ in best)
+    ]
+    return altair.concat(*maps, columns=2)
 
 
 def spec(chart: Chart, ink: str = "currentColor", **properties: Any) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from samebytes.compare import PromptVerdict, RecordComparison
-from samebytes.findings import ByteCount, Moment, Pair, Summary
+from samebytes.findings import ALL, ByteCount, Moment, Pair, Summary
+from samebytes.replay import ARTICLE
 from samebytes.show import number
 from samebytes.speculation import Errors
 from samebytes.stats import LEVEL, RESAMPLES, Interval, RatioEstimate
+from samebytes.tune import Sweep
 
 NONE = "–"
 """What was not measured."""
@@ -409,6 +411,32 @@ def _predictions(summary: Summary) -> list[str]:
         "prompt's own. Step cost: the mean over its steps of what their kind costs in the run's other prompts, in the "
         "time that the baseline takes for a token of this answer. Several values are those of several runs.",
     )
+
+
+def tuning(sweep: Sweep) -> str:
+    """Return the best settings of a sweep by workload and over all, as a table."""
+    rows = []
+    for workload in (*sweep.workloads, None):
+        best = sweep.best(workload)
+        rows.append(
+            [
+                workload or ALL,
+                best.n,
+                *best.settings,
+                number(best.speed_up, 2),
+                number(best.article, 2),
+                number(best.gain, 2),
+                number(best.held_out, 2),
+            ]
+        )
+    header = ["workload", "prompts", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "speed-up"]
+    table = _table([*header, "article's settings", "gain", "gain on unseen prompts"], rows)
+    note = (
+        "Predicted speed-up over the baseline, geometric mean over prompts; gain: over the article's "
+        f"({', '.join(str(value) for value in ARTICLE)}). On unseen prompts: each with the settings that are best for "
+        "the others."
+    )
+    return "\n".join([*table, note]) + "\n"
 
 
 def _several(values: Iterable[str]) -> str:

@@ -371,6 +371,15 @@ def analysis_from_namespace(namespace: Mapping[str, object]) -> tuple[Path, list
     return folder, _names(values["reference"]) or None, _names(values["candidates"]) or None
 
 
+TUNING: dict[str, tuple[type, Any, str]] = {"study": ANALYSIS["study"]}
+"""Parameters of the notebook that tunes n-gram speculation, as `PARAMETERS`."""
+
+
+def tuning_from_namespace(namespace: Mapping[str, object]) -> Path:
+    """Return the folder of the records that a notebook's variables name; raises as `analysis_from_namespace`."""
+    return records_folder(_typed(_plain(namespace), TUNING)["study"])
+
+
 def records_folder(study: str) -> Path:
     """Return the folder of a study's records; an unknown study is refused with those that have records."""
     folder = paths.results() / study
