@@ -146,17 +146,17 @@ def test_speculation_is_counted_per_prompt_and_left_null_without_it(done: Projec
 
 
 def test_the_concurrent_leg(here: Project, measure: Measure) -> None:
-    here.study("legs", runs=[{"config": "ngram", "concurrent": {"concurrency": 4, "dup": 8}}])
-    found = measure("--step-s", "0.025", config="ngram", study="legs", limit=1)
+    here.study("legs", runs=[{"config": "ngram", "concurrent": {"concurrency": 4, "dup": 16}}])
+    found = measure("--step-s", "0.03", config="ngram", study="legs", limit=1, max_tokens=12)
     sequential, leg = found.passes
-    assert (sequential.kind, leg.kind, leg.launch, leg.concurrency, leg.dup) == ("sequential", "concurrent", 0, 4, 8)
+    assert (sequential.kind, leg.kind, leg.launch, leg.concurrency, leg.dup) == ("sequential", "concurrent", 0, 4, 16)
     prompts = [p.id for p in found.prompts if p.workload in ("code_edit", "rag")]
-    assert [(r.id, r.copy_index) for r in leg.requests] == [(p, copy) for copy in range(8) for p in prompts]
+    assert [(r.id, r.copy_index) for r in leg.requests] == [(p, copy) for copy in range(16) for p in prompts]
     assert leg.peak_running == 4
     assert_identities(sequential)
     assert_identities(leg)
     assert {r.drafts for r in leg.requests} == {None}
-    assert "concurrent leg, 4 in flight: 16/16 answered" in show.text(found)
+    assert "concurrent leg, 4 in flight: 32/32 answered" in show.text(found)
 
 
 def test_a_leg_that_is_asked_for_later_is_all_that_is_measured(

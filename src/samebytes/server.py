@@ -49,7 +49,15 @@ def utc_now() -> str:
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nothing listens on."""
+    """Return a port of the loopback address that nothing listens on.
+
+    Below the range from which Linux gives ports out by itself where possible: an engine takes its port only after many
+    seconds, and until then any connection of any process could be given it.
+    """
+    for _ in range(100):
+        port = 20000 + secrets.randbelow(32768 - 20000)
+        if port_is_free(port):
+            return port
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
