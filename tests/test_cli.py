@@ -166,53 +166,45 @@ def test_a_dry_run_starts_and_writes_nothing(here: Project) -> None:
     assert not (here.root / "results").exists()
 
 
-def test_a_relative_results_folder_is_the_callers(here: Project) -> None:
-    (here.root / "elsewhere").mkdir()
-    done = here.run("samebytes", "run", "baseline", "--results-dir", "mine", "--limit", "1", cwd="elsewhere")
-    assert done.code == 0, done
-    path = here.root / "elsewhere" / "mine" / "quick" / "baseline.json"
-    assert done.out == f"{path}\n"
-    assert done.err == ""
-    assert record.load(path).status == "complete"
-    assert not list((here.root / "notebooks").glob("mine"))
-
-
 def test_two_runs_on_one_label_the_second_refuses(here: Project) -> None:
-    with here.start("samebytes", "run", "baseline", "--limit", "1", options=("--load-s", "3")) as first:
+    with here.start("samebytes", "run", "baseline", options=("--never-ready",)) as first:
         try:
             wait_until(here.record_path("baseline").exists, 20, "the first run's record")
-            second = here.run("samebytes", "run", "baseline", "--limit", "1")
-            assert second.code == 1, second
-            assert f"another run is writing {here.record_path('baseline')}" in second.err
-            out, err = first.communicate(timeout=60)
+            second = here.run("samebytes", "run", "baseline")
+            assert first.poll() is None
         finally:
             first.kill()
-    assert first.returncode == 0, err
-    assert out == f"{here.record_path('baseline')}\n"
-    assert here.record("baseline").status == "complete"
+            first.communicate()
+    assert second.code == 1, second
+    assert f"another run is writing {here.record_path('baseline')}" in second.err
+    wait_until(lambda: not here.engines_alive(), 15, "the end of the first")
 
 
-def test_a_key_is_used_and_written_nowhere(here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_results_folder_is_the_callers_and_a_key_is_written_nowhere(
+    here: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = "sk-this-is-a-secret"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
     port = server.free_port()
     argv = [sys.executable, str(STANDIN), "--port", str(port), "--served-model-name", "theirs", "--api-key", key]
+    (here.root / "elsewhere").mkdir()
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as theirs:
         try:
             wait_until(lambda: not server.port_is_free(port), 10, "the server")
-            command = ("samebytes", "run", "baseline", "--base-url", f"http://127.0.0.1:{port}", "--limit", "1")
-            monkeypatch.setenv("OPENAI_API_KEY", key)
-            done = here.run(*command)
-            assert done.code == 0, done
+            given = ("--base-url", f"http://127.0.0.1:{port}", "--limit", "1", "--results-dir", "mine")
+            done = here.run("samebytes", "run", "baseline", *given, cwd="elsewhere")
             assert theirs.poll() is None
         finally:
             os.killpg(theirs.pid, 9)
-    assert here.record("baseline").launches[0].started_by == "base_url"
-    assert here.record("baseline").status == "complete"
-    assert key not in done.out + done.err
-    written = [path for path in (here.root / "results").rglob("*") if path.is_file()]
+    mine = here.root / "elsewhere" / "mine" / "quick"
+    assert (done.code, done.out, done.err) == (0, f"{mine / 'baseline.json'}\n", "")
+    found = record.load(mine / "baseline.json")
+    assert (found.status, found.launches[0].started_by) == ("complete", "base_url")
+    written = [path for path in mine.rglob("*") if path.is_file()]
     assert {path.suffix for path in written} >= {".json", ".ipynb"}
     for path in written:
         assert key not in path.read_text(encoding="utf-8"), path
+    assert not list((here.root / "notebooks").glob("mine"))
 
 
 # -- doctor ------------------------------------------------------------------------------------------------------------
