@@ -384,6 +384,17 @@ def test_a_refused_prompt_is_an_error_of_that_prompt(here: Project, measure: Mea
     assert "rag/bakery-starter                    error" in show.text(found)
 
 
+def test_what_failed_is_asked_again_when_a_run_goes_on(here: Project, measure: Measure) -> None:
+    with pytest.raises(EngineError, match="told to die"):
+        measure("--refuse", "sourdough", "--die-after", str(WARMUPS + 3), config="baseline")
+    broken = here.record("baseline")
+    assert [r.status for r in broken.sequential()] == ["ok", "ok", "error", "ok"]
+    found = measure(config="baseline")
+    ids = [p.id for p in found.prompts]
+    assert [r.id for r in found.passes[1].requests] == [ids[2], ids[4], ids[5]]
+    assert [(r.id, r.status) for r in found.sequential()] == [(prompt, "ok") for prompt in ids]
+
+
 # -- other load on the machine -----------------------------------------------------------------------------------------
 
 

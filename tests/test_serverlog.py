@@ -353,3 +353,19 @@ def test_without_a_cause_the_ending_and_the_last_lines(code: int | None, ending:
 def test_an_ordinary_end_is_no_crash() -> None:
     assert root_cause(GPU_BASELINE, -15).startswith("the engine was killed by SIGTERM without naming a cause")
     assert "EngineDeadError" in root_cause(CPU_BASELINE, 0)
+
+
+def test_an_engine_killed_while_it_streams_is_dead_and_not_a_stream_that_failed() -> None:
+    # vLLM 0.32.0 on the CPU, SIGKILL of the engine core
+    where = "(APIServer pid=1) ERROR 11-29 21:49:54"
+    dead = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)"
+    trace = "Traceback (most recent call last):"
+    log = "\n".join(
+        f"{where} [{source}] {text}"
+        for source, head in (
+            ("async_llm.py:906", "AsyncLLM output_handler failed."),
+            ("serving.py:929", "Error in chat completion stream generator."),
+        )
+        for text in (head, trace, '  File "a.py", line 1, in f', dead)
+    )
+    assert root_cause(log, 0) == dead.rpartition(".exceptions.")[2]

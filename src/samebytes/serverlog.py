@@ -233,6 +233,7 @@ _WRAPPER = re.compile(
     r"Engine core initialization failed|Worker failed with error|WorkerProc initialization failed"
     r"|EngineDeadError|Engine process failed to start|[Ss]ee (?:the )?(?:root cause|stack trace)"
     r"|EngineCore (?:failed to start|encountered)|proc \S+ died unexpectedly|AsyncLLM output_handler failed"
+    r"|Error in \w+(?: \w+)* stream generator"
 )
 _ENDED_BY_US = re.compile(r"^(?:KeyboardInterrupt|SystemExit|CancelledError|GeneratorExit)\b")
 # argparse, and Python itself where it has no such module.
