@@ -19,7 +19,7 @@ import samebytes
 from recordfactory import a_record
 from samebytes import record, server, settings
 from samebytes.cli import app
-from standin_project import STANDIN, Project, project, wait_until
+from standin_project import ROOT, STANDIN, Project, project, wait_until
 
 AT_ONCE_S = 5.0
 """A mistake costs no kernel start: about one second, more on a busy machine."""
@@ -52,17 +52,28 @@ def test_the_help_lists_every_command() -> None:
     assert invoke("--version") == (0, f"{samebytes.__version__}\n", "")
 
 
+def parse(line: str) -> str:
+    """Parse a command line without running it (an unknown option or a missing argument raises); return its command."""
+    _, name, *arguments = shlex.split(line, comments=True)
+    typer.main.get_command(app).commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
+    return name
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_has_an_example_that_is_understood(command: str) -> None:
     code, out, _ = invoke(command, "--help")
     assert code == 0
     example = re.search(r"Example: (samebytes .*)", out)
     assert example, out
-    _, name, *arguments = shlex.split(example[1])
-    assert name == command
-    # parsed, not run: an unknown option or a missing argument raises here
-    group = typer.main.get_command(app)
-    group.commands[command].make_context(command, arguments)  # type: ignore[attr-defined]
+    assert parse(example[1]) == command
+
+
+def test_the_readmes_commands_are_understood() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(samebytes .*)$|`(samebytes [^`]+)`", text, re.MULTILINE)
+    assert {parse(fenced or inline) for fenced, inline in lines} >= {"run", "study", "doctor"}
+    # tests/test_papermill.py runs it
+    assert "\npapermill notebooks/run_config.ipynb 'results/notebooks/{config}.ipynb' -p config ngram\n" in text
 
 
 def test_run_takes_every_parameter_of_the_notebook() -> None:
@@ -96,6 +107,18 @@ def test_a_mistake_is_one_message_at_once(here: Project, mistake: str) -> None:
         assert word.replace("PORT", port) in done.err
     assert here.engine_pids() == []
     assert not (here.root / "results" / "quick" / "ngram.json").exists()
+
+
+def test_a_refused_config_is_one_message_with_the_log(here: Project) -> None:
+    done = here.run("samebytes", "run", "fp8")
+    assert (done.code, done.out) == (1, "")
+    first, *more = done.err.splitlines()
+    assert first == "samebytes: EngineError: NotImplementedError: FP8 KV cache on CPU requires x86 with AVX-512 or AMX."
+    log, notebook = (Path(line.split(": ", 1)[1]) for line in more)
+    assert log == here.record_path("fp8").parent / "logs" / "fp8-0.log"
+    assert log.exists()
+    assert notebook.exists()
+    assert here.record("fp8").status == "failed"
 
 
 @pytest.mark.parametrize(
