@@ -25,7 +25,8 @@ report: venv engine model ## measure study STUDY (default: quick) on this machin
 book: venv ## build the page from the records in results/
 	@$(BIN)/samebytes book
 
-test: venv engine openai2 model lint ## everything: lint, types, fast tests, real engine
+test: venv engine openai2 model lint ## everything: lint, types, the book, fast tests, real engine
+	@$(BIN)/samebytes book
 	@$(BIN)/python -m pytest -m "not engine"
 	@.venv/openai2/bin/python -m pytest tests/test_client.py
 	@$(BIN)/python -m pytest -m engine

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from recordfactory import a_record, answer, failed, prompt_ids
 from typer.testing import CliRunner
 
+from recordfactory import a_record, answer, failed, prompt_ids
 from samebytes import paths, record
 from samebytes.cli import app
 from samebytes.record import Record
