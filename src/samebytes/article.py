@@ -60,9 +60,9 @@ def published_table(article: Published) -> Html:
     for config in ARTICLE_CONFIGS:
         row: list[object] = [code(config)]
         row += [_with_speed_up(article, workload, config) for workload in workloads]
-        row.append(_as_printed(article, f"aggregate.{config}"))
-        row.append(_as_printed(article, f"kv_pool.{config}"))
-        same = _as_printed(article, "control.same" if config == "baseline" else f"{config}.same")
+        row.append(as_printed(article, f"aggregate.{config}"))
+        row.append(as_printed(article, f"kv_pool.{config}"))
+        same = as_printed(article, "control.same" if config == "baseline" else f"{config}.same")
         row.append(html("{} of {}", same, prose.printed(str(total), source=article.figures["prompts"].place)))
         rows.append(row)
     return table(
@@ -74,13 +74,14 @@ def published_table(article: Published) -> Html:
 
 def _with_speed_up(article: Published, workload: str, config: str) -> Html:
     """Return a rate as printed and, under it, the speed-up that was printed for it (only ``ngram`` has one)."""
-    shown = _as_printed(article, f"{workload}.{config}")
+    shown = as_printed(article, f"{workload}.{config}")
     if config != "ngram":
         return shown
-    return html("{} <small>{}×</small>", shown, _as_printed(article, f"speedup.{workload}"))
+    return html("{} <small>{}×</small>", shown, as_printed(article, f"speedup.{workload}"))
 
 
-def _as_printed(article: Published, name: str) -> Html:
+def as_printed(article: Published, name: str) -> Html:
+    """Return one figure of the article, given or derived, in its own digits."""
     figure = article.figures.get(name)
     if figure is not None and isinstance(figure.printed, str):
         return prose.printed(figure.printed, source=f"{article.title}: {figure.place}")

@@ -1,0 +1,318 @@
+"""The article's claims, each held against a measured study: does it hold there, and by which figures.
+
+A claim holds or does not hold by a rule that is stated with it; a ratio whose interval includes 1 decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from samebytes import article, prose
+from samebytes.bookdata import Measured
+from samebytes.findings import ALL, Pair
+from samebytes.prose import Html, html, join
+from samebytes.published import Published
+from samebytes.stats import RatioEstimate
+
+HOLDS, FAILS, OPEN, ABSENT = "holds", "does not hold", "not decided", "not measured"
+
+ABOUT = 0.02
+"""How far "about the same" may lie from 1: the article's own widest such figure is 76.7 over 75.5."""
+TWICE = (1.9, 2.1)
+"""What "twice" means; the article's own pool grew 1.94 times."""
+NO_COST = 0.99
+"""Share of the baseline's KV pool that must be left for a config to have cost no memory."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the article on one study.
+
+    Attributes
+    ----------
+    text : Html
+        The claim in our words, and the rule that decides.
+    published, measured : Html
+        The article's figure and the study's.
+    verdict : str
+        `HOLDS`, `FAILS`, `OPEN` (an interval includes 1) or `ABSENT` (the study lacks the runs).
+    """
+
+    text: Html
+    published: Html
+    measured: Html
+    verdict: str
+
+
+def above(found: RatioEstimate | None) -> str:
+    """Return the verdict on "the ratio is above 1", by its t interval."""
+    if found is None or found.t_interval is None:
+        return ABSENT
+    if found.t_interval.low > 1:
+        return HOLDS
+    return FAILS if found.t_interval.high < 1 else OPEN
+
+
+def below(found: RatioEstimate | None) -> str:
+    """Return the verdict on "the ratio is below 1", by its t interval."""
+    return {HOLDS: FAILS, FAILS: HOLDS}.get(above(found), above(found))
+
+
+def judge(study: Measured, published: Published) -> list[Claim]:
+    """Return every claim with its verdict on a study, in the article's order."""
+    pairs = {pair.candidate: pair for pair in study.pairs("baseline") if pair.refused is None}
+    ngram, fp8 = pairs.get("ngram"), pairs.get("fp8")
+    return [
+        *_speeds(study, published, ngram),
+        _first_token(study, ngram),
+        _room_for_drafts(study),
+        _control(study, published),
+        _copied(study, ngram),
+        _drift(study, published, ngram),
+        _twice(study, published),
+        _fp8_speed(study, fp8),
+        _fp8_bytes(study, published, fp8),
+        _fp8_aggregate(study, published, fp8),
+    ]
+
+
+def _source(study: Measured, *configs: str) -> str:
+    return " and ".join(study.files(name) for name in configs)
+
+
+def _decode(pair: Pair | None, workload: str) -> RatioEstimate | None:
+    return next((r.decode for r in pair.ratios if r.workload == workload), None) if pair else None
+
+
+def _estimate(found: RatioEstimate | None, source: str) -> Html:
+    if found is None:
+        return prose.times(None, source=source)
+    return html(
+        "{} {}",
+        prose.times(found.geometric_mean, source=source),
+        prose.between(found.t_interval, source=source, missing="a single prompt has no interval"),
+    )
+
+
+def _speeds(study: Measured, published: Published, ngram: Pair | None) -> Iterator[Claim]:
+    for workload in ("code_edit", "rag", "creative"):
+        found = _decode(ngram, workload)
+        source = "" if ngram is None else f"decode tok/s, {workload}: {_source(study, 'ngram', 'baseline')}"
+        faster = workload != "creative"
+        yield Claim(
+            html(
+                "N-gram speculation makes {} {} (the interval of the paired ratio lies {} one).",
+                article.workload_name(workload),
+                "faster" if faster else "slower",
+                "above" if faster else "below",
+            ),
+            html("{}×", article.as_printed(published, f"speedup.{workload}")),
+            _estimate(found, source),
+            above(found) if faster else below(found),
+        )
+
+
+def _first_token(study: Measured, ngram: Pair | None) -> Claim:
+    ratios = [r for r in ngram.ratios if r.ttft is not None] if ngram else []
+    source = "" if ngram is None else f"TTFT: {_source(study, 'ngram', 'baseline')}"
+    shown = join((html("{} {}", article.workload_name(r.workload), _estimate(r.ttft, source)) for r in ratios), "; ")
+    later = any(above(r.ttft) == HOLDS for r in ratios)
+    return Claim(
+        html("The first token comes no later with n-gram speculation (no workload’s TTFT ratio lies above one)."),
+        html("slightly earlier"),
+        shown or prose.times(None, source=source),
+        ABSENT if not ratios else FAILS if later else HOLDS,
+    )
+
+
+def _room_for_drafts(study: Measured) -> Claim:
+    pools = {name: _pool(study, name) for name in ("baseline", "ngram")}
+    ratio = _over(pools["ngram"], pools["baseline"])
+    source = "" if ratio is None else f"KV pool in tokens: {_source(study, 'ngram', 'baseline')}"
+    memory = Html()
+    if ratio is not None and study.gpu:
+        memory = html("; graphs {} → {}", *(_graphs(study, name) for name in ("baseline", "ngram")))
+    return Claim(
+        html(
+            "Speculation costs no memory on the card (the KV pool keeps {} of the baseline’s).",
+            prose.percent(NO_COST, 0, source="samebytes.claims.NO_COST"),
+        ),
+        html("none"),
+        html("{} of the pool{}", prose.percent(ratio, source=source), memory),
+        ABSENT if ratio is None else HOLDS if ratio >= NO_COST else FAILS,
+    )
+
+
+def _pool(study: Measured, name: str) -> float | None:
+    config = next((c for c in study.summary.configs if c.name == name), None)
+    return None if config is None else min(config.memory.kv_cache_tokens, default=None)
+
+
+def _over(a: float | None, b: float | None) -> float | None:
+    return None if a is None or not b else a / b
+
+
+def _graphs(study: Measured, name: str) -> Html:
+    found = max(study.summary.config(name).memory.graph_bytes, default=None)
+    return prose.number(found, 2, "GiB", source=f"graph memory: {study.files(name)}", scale=2**-30)
+
+
+def _control(study: Measured, published: Published) -> Claim:
+    found = study.control("baseline")
+    have = found.agrees + found.disagrees if found else 0
+    return Claim(
+        html("The baseline repeats its own bytes from one server start to the next (all prompts)."),
+        html(
+            "{} of {}",
+            article.as_printed(published, "control.same"),
+            article.as_printed(published, "prompts"),
+        ),
+        prose.of(found.agrees, have, source=study.files("baseline"))
+        if found and have
+        else prose.number(None, source="", missing="one server start only"),
+        ABSENT if found is None or not have else HOLDS if found.agrees == have else FAILS,
+    )
+
+
+def _same(study: Measured, pair: Pair | None, *workloads: str) -> tuple[int, int, Html]:
+    """Return same and judged prompts over workloads, and both as shown."""
+    counts = [c for c in pair.bytes if c.workload in workloads] if pair else []
+    same, judged = sum(c.counts["same"] for c in counts), sum(c.judged for c in counts)
+    if pair is None or not judged:
+        return 0, 0, prose.number(None, source="", missing="not measured")
+    source = f"same bytes: {_source(study, pair.candidate, pair.reference)}"
+    return same, judged, html("{} the same", prose.of(same, judged, source=source))
+
+
+def _copied(study: Measured, ngram: Pair | None) -> Claim:
+    same, judged, shown = _same(study, ngram, "code_edit", "rag")
+    return Claim(
+        html("Code edits and quoted answers keep the baseline’s bytes under n-gram speculation (all of them)."),
+        html("all the same"),
+        shown,
+        ABSENT if not judged else HOLDS if same == judged else FAILS,
+    )
+
+
+def _drift(study: Measured, published: Published, ngram: Pair | None) -> Claim:
+    same, judged, shown = _same(study, ngram, "creative")
+    return Claim(
+        html("Some free prose does not (at least one answer parts from the baseline’s)."),
+        html(
+            "{} of {} the same",
+            article.as_printed(published, "ngram.same"),
+            article.as_printed(published, "prompts"),
+        ),
+        shown,
+        ABSENT if not judged else HOLDS if same < judged else FAILS,
+    )
+
+
+def _twice(study: Measured, published: Published) -> Claim:
+    ratio = _over(_pool(study, "fp8"), _pool(study, "baseline"))
+    source = "" if ratio is None else f"KV pool in tokens: {_source(study, 'fp8', 'baseline')}"
+    low, high = (prose.number(edge, 1, source="samebytes.claims.TWICE") for edge in TWICE)
+    return Claim(
+        html("An FP8 KV cache holds about twice the tokens (between {} and {} times).", low, high),
+        html(
+            "{} → {}",
+            article.as_printed(published, "kv_pool.baseline"),
+            article.as_printed(published, "kv_pool.fp8"),
+        ),
+        prose.times(ratio, source=source),
+        ABSENT if ratio is None else HOLDS if TWICE[0] <= ratio <= TWICE[1] else FAILS,
+    )
+
+
+def _fp8_speed(study: Measured, fp8: Pair | None) -> Claim:
+    ratios = [r for r in fp8.ratios if r.decode is not None and r.decode.t_interval is not None] if fp8 else []
+    source = "" if fp8 is None else f"decode tok/s: {_source(study, 'fp8', 'baseline')}"
+    shown = join((html("{} {}", article.workload_name(r.workload), _estimate(r.decode, source)) for r in ratios), "; ")
+    low, high = 1 - ABOUT, 1 + ABOUT
+    intervals = [r.decode.t_interval for r in ratios if r.decode is not None and r.decode.t_interval is not None]
+    if not intervals:
+        verdict = ABSENT
+    elif all(low <= i.low and i.high <= high for i in intervals):
+        verdict = HOLDS
+    else:
+        verdict = FAILS if any(i.high < low or i.low > high for i in intervals) else OPEN
+    return Claim(
+        html(
+            "An FP8 KV cache leaves the speed of a single request about as it was (every interval within {} of one; "
+            "one outside it decides against).",
+            prose.percent(ABOUT, 0, source="samebytes.claims.ABOUT"),
+        ),
+        html("about one percent"),
+        shown or prose.times(None, source=source),
+        verdict,
+    )
+
+
+def _fp8_bytes(study: Measured, published: Published, fp8: Pair | None) -> Claim:
+    _, judged, shown = _same(study, fp8, ALL)
+    return Claim(
+        html("An FP8 KV cache changes words, code edits and quotations included (some of each)."),
+        html(
+            "{} of {} the same",
+            article.as_printed(published, "fp8.same"),
+            article.as_printed(published, "prompts"),
+        ),
+        shown,
+        ABSENT
+        if not judged
+        else HOLDS
+        if all(s < j for s, j, _ in (_same(study, fp8, w) for w in ("code_edit", "rag", "creative")))
+        else FAILS,
+    )
+
+
+def _fp8_aggregate(study: Measured, published: Published, fp8: Pair | None) -> Claim:
+    ratio = fp8.aggregate_ratio if fp8 else None
+    source = "" if ratio is None else f"aggregate tok/s of one concurrent leg each: {_source(study, 'fp8', 'baseline')}"
+    return Claim(
+        html("An FP8 KV cache raises the aggregate of many requests at once (above one; one leg each, no interval)."),
+        html(
+            "{} → {}",
+            article.as_printed(published, "aggregate.baseline"),
+            article.as_printed(published, "aggregate.fp8"),
+        ),
+        prose.times(ratio, source=source, missing="no concurrent leg"),
+        ABSENT if ratio is None else HOLDS if ratio > 1 else FAILS,
+    )
+
+
+def table(study: Measured, published: Published) -> Html:
+    """Return the claims as a table: the article's figure, the study's, and the verdict."""
+    rows = [[claim.text, claim.published, claim.measured, claim.verdict] for claim in judge(study, published)]
+    return join(
+        [
+            html("<h2>{}</h2>", prose.given(study.title, source=f"results/{study.name}")),
+            article.setup(study),
+            article.worth(study),
+            prose.table(
+                "Each claim, the article’s figure (published, not measured here) and this study’s",
+                ["claim", "published", "measured", "verdict"],
+                rows,
+                words=(1, 2, 3),
+            ),
+            tally(study, published),
+        ]
+    )
+
+
+def tally(study: Measured, published: Published) -> Html:
+    """Return how many claims hold on a study."""
+    verdicts = [claim.verdict for claim in judge(study, published)]
+    source = f"samebytes.claims on results/{study.name}"
+    held, failed, undecided, absent = (
+        prose.count(verdicts.count(verdict), source=source) for verdict in (HOLDS, FAILS, OPEN, ABSENT)
+    )
+    return prose.paragraph(
+        "Of {} claims, {} hold, {} do not, {} are not decided, {} were not measured.",
+        prose.count(len(verdicts), source=source),
+        held,
+        failed,
+        undecided,
+        absent,
+    )

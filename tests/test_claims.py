@@ -1,0 +1,95 @@
+"""The article's claims on small studies whose answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from recordfactory import a_record, answer, prompt_ids
+from samebytes import bookdata, claims, published, record
+from samebytes.claims import ABSENT, FAILS, HOLDS, OPEN
+from samebytes.record import Record
+from samebytes.stats import Interval, RatioEstimate
+
+IDS = prompt_ids(3)
+ARTICLE = published.load(ROOT / "results/rtx5090-qwen3-32b-awq/published.yaml")
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "_config.yml").touch()
+    for name in ("configs", "studies", "workloads", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "workloads/rag").mkdir()
+    (tmp_path / "workloads/rag/one.md").write_text("A prompt.\n")
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
+    return tmp_path
+
+
+def verdicts(house: Path, *records: Record) -> dict[str, str]:
+    for found in records:
+        record.save(found, house / "results/toy" / f"{found.label}.json")
+    study = bookdata.measured("toy")
+    assert study is not None
+    assert "<h2>" in claims.table(study, ARTICLE)
+    return {claim.text.split(" (")[0]: claim.verdict for claim in claims.judge(study, ARTICLE)}
+
+
+def run(label: str, config: str | None = None, rate: float = 10.0, **answers: str) -> Record:
+    """A run whose rates vary a little over the prompts, so that a ratio has an interval."""
+    texts = {key: answers.get(key.split("/")[0], "") for key in IDS}
+    replace = {key: answer(key, texts[key], rate=rate * (1 + i / 100)) for i, key in enumerate(IDS)}
+    return a_record(label, config or label, ids=IDS, replace=replace)
+
+
+def of(found: dict[str, str], words: str) -> str:
+    (verdict,) = [verdict for text, verdict in found.items() if words in text]
+    return verdict
+
+
+def test_a_study_like_the_articles(house: Path) -> None:
+    slow = run("ngram", rate=40.0, creative="other")
+    for request in slow.passes[0].requests:
+        if request.workload == "creative":
+            request.decode_tok_s = 5.0 + int(request.id[-1]) / 100
+    found = verdicts(
+        house,
+        run("baseline"),
+        run("baseline-2", "baseline"),
+        slow,
+        run("fp8", code_edit="a", rag="b", creative="c"),
+    )
+    assert of(found, "code edits faster") == of(found, "free prose slower") == HOLDS
+    assert of(found, "keep the baseline’s bytes") == of(found, "Some free prose does not") == HOLDS
+    assert of(found, "repeats its own bytes") == of(found, "changes words") == HOLDS
+    assert of(found, "aggregate of many") == ABSENT
+
+
+def test_a_study_unlike_the_articles(house: Path) -> None:
+    found = verdicts(
+        house,
+        run("baseline"),
+        run("baseline-2", "baseline", rag="not again"),
+        run("ngram", rate=5.0, code_edit="other"),
+        run("fp8", rate=12.0),
+    )
+    assert of(found, "code edits faster") == FAILS
+    assert of(found, "keep the baseline’s bytes") == FAILS
+    assert of(found, "Some free prose does not") == FAILS
+    assert of(found, "repeats its own bytes") == FAILS
+    assert of(found, "speed of a single request") == FAILS
+    assert of(found, "changes words") == FAILS
+
+
+def test_without_the_runs_nothing_is_claimed(house: Path) -> None:
+    assert set(verdicts(house, run("baseline")).values()) == {ABSENT}
+
+
+@pytest.mark.parametrize(("low", "high", "verdict"), [(1.1, 2.0, HOLDS), (0.5, 0.9, FAILS), (0.9, 1.1, OPEN)])
+def test_a_ratio_is_decided_by_its_interval(low: float, high: float, verdict: str) -> None:
+    estimate = RatioEstimate(8, 1.0, 1.0, Interval(low, high), None)
+    assert claims.above(estimate) == verdict
+    assert claims.below(estimate) == {HOLDS: FAILS, FAILS: HOLDS}.get(verdict, OPEN)
+    assert claims.above(None) == claims.below(None) == ABSENT
