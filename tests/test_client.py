@@ -231,7 +231,8 @@ def test_t9_makespan_spans_failures_too(client: Client) -> None:
     bad, good = batch.results
     assert (bad.status, good.status) == ("truncated", "ok")
     assert batch.makespan_s is not None
-    assert 0.3 <= batch.makespan_s < 0.5
+    # the server may read the request a moment before the client's stamp that it was sent
+    assert 0.29 <= batch.makespan_s < 0.5
     assert definitions.aggregate_tok_s([good.completion_tokens], batch.makespan_s) == pytest.approx(
         8 / batch.makespan_s
     )
