@@ -454,3 +454,27 @@ def test_load_refuses_a_copied_record(tmp_path: Path) -> None:
     record.save(found, tmp_path / "baseline-2.json")
     with pytest.raises(RecordError, match=r"baseline-2\.json has the label 'baseline'"):
         analysis.load(tmp_path)
+
+
+def test_a_ratio_no_larger_than_between_two_server_starts_is_within_the_drift() -> None:
+    records = [
+        a_record("baseline", ids=IDS, rate=10.0),
+        a_record("baseline-2", "baseline", ids=IDS, rate=12.0),
+        a_record("fp8", ids=IDS, rate=11.5),
+        a_record("ngram", ids=IDS, rate=20.0),
+    ]
+    summary = analysis.summarise(records)
+    for name, within in (("fp8", True), ("ngram", False)):
+        for ratio in summary.pair("baseline", name).ratios:
+            assert ratio.drift == pytest.approx(1.2)
+            assert ratio.within_drift is within
+    alone = analysis.summarise([records[0], records[2]]).pair("baseline", "fp8").ratios[0]
+    assert (alone.drift, alone.within_drift) == (None, False)
+
+
+def test_foreign_load_is_said_before_any_figure() -> None:
+    records = study()
+    records[0].passes[0].host.load = 0.8
+    records[1].passes[0].host.load = 0.1
+    (said,) = [banner for banner in analysis.summarise(records).banners if "CPU cores" in banner]
+    assert said == "baseline: pass 0: other processes used 0.80 CPU cores meanwhile; speeds suffer"

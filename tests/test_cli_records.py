@@ -120,6 +120,20 @@ def test_verify_fails_where_a_table_is_not_what_the_records_say(study: Path) -> 
     assert "summary.md" in err
 
 
+def test_verify_fails_where_a_record_contradicts_itself(study: Path) -> None:
+    path = study / "ngram.json"
+    found = record.load(path)
+    found.passes[0].requests[0].decode_tok_s = 99.0
+    found.passes[0].requests[1].text += "!"
+    record.save(found, path)
+    invoke("summary", "mine")
+    code, _, err = invoke("verify", "mine")
+    assert code == 1
+    first, second = IDS[:2]
+    assert f"ngram.json: {first}: decode_tok_s is 99.0, but the request's own data give 10.0" in err
+    assert f"ngram.json: {second}: sha256 is " in err
+
+
 @pytest.mark.parametrize("command", ["summary", "verify"])
 def test_a_study_without_records_is_named_with_those_that_have(study: Path, command: str) -> None:
     code, _, err = invoke(command, "min")

@@ -72,6 +72,7 @@ def test_batch_invariant_configs_also_switch_async_scheduling_off(name: str) -> 
         ({"label": "ngram", "config": "baseline"}, ["label 'ngram' belongs to config 'ngram'"]),
         ({"base_url": "localhost:80"}, ["base_url must start with http://"]),
         ({"dup": 4}, ["dup needs a concurrent leg"]),
+        ({"workloads": "code_edt,rag"}, ["unknown workload 'code_edt'", "Did you mean 'code_edit'?", "creative"]),
         ({"config": "../studies/quick"}, ["unknown config"]),
     ],
 )
@@ -114,6 +115,7 @@ def test_repeats_get_labels_and_may_have_their_own(project: Path) -> None:
             ["runs.0.concurency", "concurrent"],
         ),
         ("title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: base}]\n", ["unknown config 'base'", "baseline"]),
+        ("title: t\nmodel: m\nmax_token: 8\nruns: [{config: baseline}]\n", ["'max_token'", "mean 'max_tokens'"]),
         ("title: t\nmodel: m\nmax_tokens: 8\nruns: []\n", ["runs"]),
         ("title: t\nmodel: m\nmax_tokens: eight\nruns: [{config: baseline}]\n", ["max_tokens", "integer"]),
         ("title: t\nmodel: m\nmax_tokens: 8\nflags: {port: 1}\nruns: [{config: baseline}]\n", ["'port' is set by"]),

@@ -13,6 +13,7 @@ from ngramfactory import BASELINE_S, FULL_S, NONE_S, pair
 from recordfactory import a_pass, a_record, answer, digest, failed, prompt_ids
 from samebytes import analysis, compare, record, summary
 from samebytes.errors import RecordError
+from samebytes.findings import Ratio
 from samebytes.markdown import called, comparison, interval, of, percent, to_markdown
 from samebytes.record import PromptInfo, Record, TelemetrySample
 from samebytes.stats import paired_ratio
@@ -144,8 +145,10 @@ def test_markdown_says_what_a_reader_needs() -> None:
     text = to_markdown(analysis.summarise(records))
     assert "> **Note.** fp8 failed: no AVX-512" in text
     assert "| baseline | 2 | 10.0 (8/8) | 200.0 (8/8) |" in text
-    assert "| ngram | baseline | rag | 8/8 | 2.00 | 2.00 | [2.00, 2.00] | [2.00, 2.00] | speed-up |" in text
-    assert "| ngram | baseline | creative | 8/8 | 0.80 | 0.80 | [0.80, 0.80] | [0.80, 0.80] | slow-down |" in text
+    assert "| ngram | baseline | rag | 8/8 | 2.00 | 2.00 | [2.00, 2.00] | [2.00, 2.00] | 1.00 | speed-up |" in text
+    assert (
+        "| ngram | baseline | creative | 8/8 | 0.80 | 0.80 | [0.80, 0.80] | [0.80, 0.80] | 1.00 | slow-down |" in text
+    )
     assert "| baseline | 2 | 24/24 | 0 | 0 | [0.86, 1.00] | – |" in text
     assert "| ngram | baseline | all | 24/24 | 23 | 1 | 0 | 0 | 0 | 0 | [0.80, 0.99] |" in text
     assert "| ngram | baseline | creative/0 | differs | differs | text | 0 | 0 | 0 | agrees | none |" in text
@@ -180,12 +183,18 @@ def test_formats() -> None:
 
 
 def test_below_one_is_a_slow_down_and_an_interval_over_one_is_said() -> None:
-    assert called(paired_ratio([8.0, 8.1], [10.0, 10.1])) == "slow-down"
-    assert called(paired_ratio([20.0, 20.1], [10.0, 10.1])) == "speed-up"
-    assert called(paired_ratio([8.0, 11.0], [10.0, 10.0])) == "slow-down, interval includes 1"
-    assert called(paired_ratio([10.0, 11.0], [10.0, 11.0])) == "no change"
-    assert called(paired_ratio([9.0], [10.0])) == "slow-down"
-    assert called(None) == "–"
+    def name(ours: list[float], reference: list[float], drift: float | None = None) -> str:
+        return called(Ratio("rag", 2, paired_ratio(ours, reference), None, drift))
+
+    assert name([8.0, 8.1], [10.0, 10.1]) == "slow-down, drift not measured"
+    assert name([8.0, 8.1], [10.0, 10.1], 1.2) == "slow-down"
+    assert name([20.0, 20.1], [10.0, 10.1], 1.9) == "speed-up"
+    assert name([20.0, 20.1], [10.0, 10.1], 2.1) == "speed-up, within the drift"
+    assert name([8.0, 8.1], [10.0, 10.1], 1.3) == "slow-down, within the drift"
+    assert name([8.0, 11.0], [10.0, 10.0]) == "slow-down, interval includes 1"
+    assert name([10.0, 11.0], [10.0, 11.0]) == "no change"
+    assert name([9.0], [10.0]) == "slow-down, drift not measured"
+    assert called(Ratio("rag", 2, None, None)) == "–"
 
 
 def test_a_failed_study_renders_without_empty_tables() -> None:

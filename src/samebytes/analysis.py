@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ from samebytes.validity import Validity
 
 Check = Callable[[Request], Validity | None]
 """Says what an answer is worth; None where its prompt is not at hand."""
+
+LOADED = 0.25
+"""CPU cores in use by other processes above which a pass's speeds carry a warning."""
 
 DERIVED = ("summary.json",)
 """JSON files beside the records that are not records."""
@@ -169,6 +173,8 @@ def _run_row(found: Record) -> RunRow:
         broken = [identity.name for identity in _identities(p) if identity.holds is False]
         if broken and p.voided is None:
             warnings.append(f"pass {i}: {', '.join(broken)} of the requests and of the server do not agree")
+        if p.voided is None and p.host.load is not None and p.host.load > LOADED:
+            warnings.append(f"pass {i}: other processes used {p.host.load:.2f} CPU cores meanwhile; speeds suffer")
     sequential = found.sequential()
     return RunRow(
         label=found.label,
@@ -481,7 +487,9 @@ def _pair(reference: str, base: Sequence[Record], candidate: str, group: Sequenc
         unproved=judged.unproved,
         bytes=tuple(_byte_count(judged, workload) for workload in (*workloads, ALL)),
         verdicts=judged.prompts,
-        ratios=tuple(_ratio(w, _prompts(base), _prompts(group)) for w in workloads),
+        ratios=tuple(
+            replace(_ratio(w, _prompts(base), _prompts(group)), drift=_drift(w, base, group)) for w in workloads
+        ),
         concurrent_bytes=replace(_byte_count(under_load, ALL), same_rate=None) if under_load else None,
         aggregate_ratio=_aggregate_ratio(*legs) if under_load else None,
         differences=fairness.differences(base[0], group[0]),
@@ -506,6 +514,17 @@ def _ratio(workload: str, base: Sequence[PromptResult], group: Sequence[PromptRe
         return stats.paired_ratio([a for a, _ in known], [b for _, b in known])
 
     return Ratio(workload, len(ours), estimate(lambda p: p.decode_tok_s), estimate(lambda p: p.ttft_s))
+
+
+def _drift(workload: str, *sides: Sequence[Record]) -> float | None:
+    """Return the largest paired ratio of decode rates between two runs of one config, from 1 up."""
+    found = [
+        ratio.decode.geometric_mean
+        for side in sides
+        for a, b in combinations(side, 2)
+        if (ratio := _ratio(workload, _prompts([a]), _prompts([b]))).decode is not None
+    ]
+    return max((max(mean, 1 / mean) for mean in found), default=None)
 
 
 def _aggregate_ratio(base: Sequence[Record], group: Sequence[Record]) -> float | None:

@@ -10,7 +10,7 @@ from samebytes.findings import ALL, Control, Pair, Ratio, RunRow, WorkloadSpeed
 from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, table, times
 from samebytes.published import Published
 from samebytes.record import Record
-from samebytes.stats import LEVEL, RatioEstimate
+from samebytes.stats import LEVEL
 
 WORKLOADS = {"code_edit": "code edits", "rag": "quoting a passage", "creative": "free prose"}
 """What a workload is called in a table's head; any other by its own name."""
@@ -183,16 +183,18 @@ def headline(found: Measured) -> Html:
     lines = [_headline(found, pair) for pair in found.pairs("baseline") if pair.refused is None]
     return join(
         [
-            paragraph("{}", html('<a href="#study-{}">{}</a>', found.name, given(found.title, source=found.name))),
+            paragraph(
+                "{}, vLLM {}",
+                html('<a href="#study-{}">{}</a>', found.name, given(found.title, source=found.name)),
+                given(found.summary.vllm, source=f"results/{found.name}"),
+            ),
             prose.bullets(lines),
         ]
     )
 
 
 def _headline(found: Measured, pair: Pair) -> Html:
-    parts = [
-        html("{} {} ({})", workload_name(r.workload), _ratio(found, pair, r), verdict(r.decode)) for r in pair.ratios
-    ]
+    parts = [html("{} {} ({})", workload_name(r.workload), _ratio(found, pair, r), verdict(r)) for r in pair.ratios]
     return html(
         "{}: {}. Answers against {}: {}.",
         code(pair.candidate),
@@ -202,14 +204,21 @@ def _headline(found: Measured, pair: Pair) -> Html:
     )
 
 
-def verdict(decode: RatioEstimate | None) -> str:
-    """Return what a ratio of decode rates is called; one whose interval includes 1 shows no change."""
+def verdict(ratio: Ratio) -> str:
+    """Return what a ratio of decode rates is called.
+
+    One whose interval includes 1 shows no change; one no larger than between two server starts of the same config is
+    not the flag's.
+    """
+    decode = ratio.decode
     if decode is None:
         return "not timed"
     if decode.excludes_one is None:
         return "a single prompt"
     if not decode.excludes_one:
         return "no clear change"
+    if ratio.within_drift:
+        return "within the drift of server starts"
     return "speed-up" if decode.geometric_mean > 1 else "slow-down"
 
 

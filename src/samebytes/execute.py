@@ -11,7 +11,7 @@ import papermill
 from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
-from samebytes import paths, settings
+from samebytes import paths, run, settings
 from samebytes.errors import SamebytesError
 
 
@@ -50,9 +50,11 @@ def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet
 def run_config(parameters: Mapping[str, Any], *, quiet: bool) -> Path:
     """Execute ``run_config.ipynb`` and return the record's path.
 
-    The parameters are validated here already, so that a mistake costs no kernel start.
+    The parameters are validated here already, so that a mistake costs no kernel start and the executed notebook of an
+    earlier run stays as it is.
     """
     plan = settings.plan(parameters)
+    run.check(plan)
     output = plan.record_path.parent / "notebooks" / f"{plan.label}.ipynb"
     given = {name: value for name, value in parameters.items() if value != settings.PARAMETERS[name][1]}
     notebook(paths.notebooks() / "run_config.ipynb", output, given, quiet=quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from samebytes.acceptance import Acceptance
@@ -283,12 +284,23 @@ class Ratio:
         Of TTFT: above 1 the first token comes later.
     prompts : int
         Prompts of the workload.
+    drift : float or None
+        How far decode tok/s moves with no flag changed: the largest ratio (from 1 up) between two server starts of
+        either side, paired as `decode` is. None where neither side was started twice.
     """
 
     workload: str
     prompts: int
     decode: RatioEstimate | None
     ttft: RatioEstimate | None
+    drift: float | None = None
+
+    @property
+    def within_drift(self) -> bool:
+        """Whether the ratio is no further from 1 than that of two server starts of one config."""
+        if self.decode is None or self.drift is None:
+            return False
+        return abs(math.log(self.decode.geometric_mean)) <= math.log(self.drift)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from samebytes.compare import PromptVerdict, RecordComparison
-from samebytes.findings import ALL, ByteCount, Moment, Pair, Summary
+from samebytes.findings import ALL, ByteCount, Moment, Pair, Ratio, Summary
 from samebytes.replay import ARTICLE
 from samebytes.show import number
 from samebytes.speculation import Errors
-from samebytes.stats import LEVEL, RESAMPLES, Interval, RatioEstimate
+from samebytes.stats import LEVEL, RESAMPLES, Interval
 from samebytes.tune import Sweep
 
 NONE = "–"
@@ -72,12 +72,19 @@ def interval(found: Interval | None, digits: int = 2) -> str:
     return NONE if found is None else f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
-def called(found: RatioEstimate | None) -> str:
+def called(ratio: Ratio) -> str:
     """Return what a ratio of decode rates is called: below 1 it is a slow-down."""
+    found = ratio.decode
     if found is None:
         return NONE
     name = "speed-up" if found.geometric_mean > 1 else "slow-down" if found.geometric_mean < 1 else "no change"
-    return f"{name}, interval includes 1" if found.excludes_one is False and name != "no change" else name
+    if name == "no change":
+        return name
+    if found.excludes_one is False:
+        return f"{name}, interval includes 1"
+    if ratio.drift is None:
+        return f"{name}, drift not measured"
+    return f"{name}, within the drift" if ratio.within_drift else name
 
 
 def _head(summary: Summary) -> Iterator[str]:
@@ -156,7 +163,8 @@ def _ratios(summary: Summary) -> list[str]:
                     number(d.geometric_mean if d else None, 2),
                     interval(d.t_interval if d else None),
                     interval(d.bootstrap_interval if d else None),
-                    called(d),
+                    number(r.drift, 2),
+                    called(r),
                     f"{number(t.geometric_mean if t else None, 2)} {interval(t.t_interval if t else None)}",
                     percent(shares[r.workload].rate),
                     number(shares[r.workload].tokens_per_step, 2),
@@ -165,10 +173,11 @@ def _ratios(summary: Summary) -> list[str]:
     header = ["config", "against", "workload", "prompts", "ratio of medians", "paired ratio", "t interval", "bootstrap"]
     return _section(
         "Speed-up",
-        _table([*header, "called", "TTFT ratio", "acceptance", "tokens per step"], rows),
+        _table([*header, "drift", "called", "TTFT ratio", "acceptance", "tokens per step"], rows),
         f"Decode tok/s of the config over that of the reference. Paired ratio = geometric mean over prompts; intervals "
-        f"at {LEVEL:.0%} over prompts: Student's t on the logs, and the percentiles of {RESAMPLES} seeded resamples. A "
-        "TTFT ratio above 1 is a later first token.",
+        f"at {LEVEL:.0%} over prompts: Student's t on the logs, and the percentiles of {RESAMPLES} seeded resamples. "
+        "Drift = the largest paired ratio between two server starts of either config: with no flag changed, the speed "
+        "moves by so much, and a smaller effect is not the flag's. A TTFT ratio above 1 is a later first token.",
     )
 
 

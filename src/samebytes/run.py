@@ -221,10 +221,7 @@ class _Run:
         kept = record.load(path)
         changed = [*differences(kept, self.plan), *self._elsewhere(kept)]
         if changed and kept.passes:
-            raise RecordError(
-                f"{path} was measured with other settings ({'; '.join(changed)}). "
-                "Give this run another label, or move that record away"
-            )
+            raise _other_settings(path, changed)
         if changed:
             return None
         return kept
@@ -515,6 +512,32 @@ def _voiding(measured: Pass) -> Iterator[None]:
 def is_complete(kept: Record, plan: Plan) -> bool:
     """Return whether a record holds all that a plan asks for."""
     return kept.status == "complete" and (plan.leg is None or kept.concurrent() is not None)
+
+
+def check(plan: Plan) -> None:
+    """Refuse what `measure` would refuse for the record that lies there, without asking engine or model.
+
+    Raises
+    ------
+    UsageError
+        Where another run is writing that record.
+    RecordError
+        Where it was measured with other settings.
+    """
+    if not plan.record_path.exists():
+        return
+    with _lock(plan.record_path):
+        kept = record.load(plan.record_path)
+        changed = differences(kept, plan)
+        if changed and kept.passes:
+            raise _other_settings(plan.record_path, changed)
+
+
+def _other_settings(path: Path, changed: Sequence[str]) -> RecordError:
+    return RecordError(
+        f"{path} was measured with other settings ({'; '.join(changed)}). "
+        "Give this run another label, or move that record away"
+    )
 
 
 def differences(kept: Record, plan: Plan) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from samebytes import paths
+from samebytes import paths, workloads
 from samebytes.errors import UsageError, unknown
 
 FlagValue = bool | int | float | str | dict[str, Any]
@@ -135,7 +135,8 @@ def _read(kind: str, name: str, folder: Path, model: type[_Model]) -> _Model:
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first validation error as a sentence that names the key and, for an unknown one, the valid keys."""
-    first = error.errors()[0]
+    # A misspelt key is the cause of the missing one.
+    first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         owner: Any = model
@@ -267,6 +268,10 @@ def plan(parameters: Mapping[str, object]) -> Plan:
     label = values["label"] or the_config.name
     if not NAME.fullmatch(label):
         raise UsageError(f"label {label!r} must be letters, digits, '.', '_' and '-'")
+    chosen = _names(values["workloads"]) or list(the_study.workloads)
+    for name in chosen:
+        if name not in workloads.names(paths.workloads()):
+            raise unknown("workload", name, workloads.names(paths.workloads()))
     listed = next((run for run in the_study.runs if run.label == label), None)
     if listed is not None and listed.config != the_config.name:
         raise UsageError(
@@ -279,7 +284,7 @@ def plan(parameters: Mapping[str, object]) -> Plan:
         label=label,
         model=values["model"] or the_study.model,
         base_url=_base_url(values["base_url"]),
-        workloads=_names(values["workloads"]) or list(the_study.workloads) or None,
+        workloads=chosen or None,
         limit=values["limit"] or the_study.limit,
         max_tokens=values["max_tokens"] or the_study.max_tokens,
         leg=_leg(values["concurrency"], values["dup"], listed.concurrent if listed else None),
@@ -382,10 +387,10 @@ def tuning_from_namespace(namespace: Mapping[str, object]) -> Path:
 
 def records_folder(study: str) -> Path:
     """Return the folder of a study's records; an unknown study is refused with those that have records."""
-    folder = paths.results() / study
-    if not NAME.fullmatch(study) or not folder.is_dir():
-        raise unknown("study with records", study, (p.name for p in paths.results().iterdir() if p.is_dir()))
-    return folder
+    measured = sorted({path.parent.name for path in paths.results().glob("*/*.json")})
+    if study not in measured:
+        raise unknown("study with records", study, measured)
+    return paths.results() / study
 
 
 def _plain(namespace: Mapping[str, object]) -> dict[str, object]:

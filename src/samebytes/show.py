@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
+from samebytes.definitions import counts_for_speed
 from samebytes.record import Launch, Record, Request
 
 
@@ -29,7 +30,8 @@ def text(record: Record) -> str:
         lines += ["", f"{'prompt':{width}}  status     tokens  TTFT ms  tok/s  drafted  accepted"]
         lines += [_row(request, width) for request in requests]
         for workload in dict.fromkeys(request.workload for request in requests):
-            rates = [r.decode_tok_s for r in ok if r.workload == workload and r.decode_tok_s is not None]
+            timed = [r for r in ok if r.workload == workload and counts_for_speed(r.completion_tokens)]
+            rates = [r.decode_tok_s for r in timed if r.decode_tok_s is not None]
             if rates:
                 lines.append(f"median {workload}: {number(median(rates))} tok/s over {len(rates)} prompts")
     leg = record.concurrent()

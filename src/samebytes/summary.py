@@ -6,15 +6,17 @@ The same records always give the same three files, byte for byte, so that they c
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from samebytes import analysis, paths, settings, validity, workloads
+from samebytes import analysis, definitions, paths, settings, validity, workloads
 from samebytes.errors import RecordError
 from samebytes.findings import Summary
 from samebytes.markdown import to_markdown
@@ -89,7 +91,8 @@ def verify(folder: Path) -> list[str]:
     Returns
     -------
     list of str
-        One line per difference, naming file and line; empty where everything agrees.
+        One line per difference, naming file and line, and per value of a record that its own data contradict; empty
+        where everything agrees.
 
     Raises
     ------
@@ -104,13 +107,35 @@ def verify(folder: Path) -> list[str]:
         references, candidates = made_with["references"], made_with["candidates"]
     except (ValueError, KeyError, TypeError):
         raise RecordError(f"{folder / 'summary.json'} does not say what it was made with; write it again") from None
-    found = []
+    found = [line for record in analysis.load(folder) for line in _contradictions(record)]
     for name, text in render(build(folder, references, candidates)).items():
         there = (folder / name).read_text(encoding="utf-8")
         for line, (old, new) in enumerate(zip_longest(there.split("\n"), text.split("\n")), 1):
             if old != new:
                 found.append(f"{name}:{line}: {old!r}, but the records give {new!r}")
     return found
+
+
+def _contradictions(found: Record) -> Iterator[str]:
+    """Yield where a record's derived values are not what its own times, tokens and texts say."""
+    for request in (r for p in found.passes for r in p.requests if r.status == "ok"):
+        derived = {
+            "sha256": (request.sha256, hashlib.sha256(request.text.encode()).hexdigest()),
+            "ttft_s": (request.ttft_s, definitions.ttft(request.sent_s, request.first_text_s)),
+            "decode_tok_s": (
+                request.decode_tok_s,
+                definitions.decode_tok_s(
+                    request.completion_tokens, request.first_chunk_tokens, request.first_text_s, request.finish_s
+                ),
+            ),
+        }
+        for name, (there, here) in derived.items():
+            if isinstance(there, float) and isinstance(here, float):
+                same = math.isclose(there, here, rel_tol=1e-3, abs_tol=1e-5)  # times are kept to the microsecond
+            else:
+                same = there == here
+            if not same:
+                yield f"{found.label}.json: {request.id}: {name} is {there!r}, but the request's own data give {here!r}"
 
 
 # -- JSON and CSV -----------------------------------------------------------------------------------------------------
