@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from samebytes import model, paths
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("samebytes", "openai", "httpx", "httpx2", "pydantic", "papermill", "nbclient", "jupyter-book", "altair")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts its background jobs with SIGINT ignored, and every child would inherit that: Ctrl-C would do nothing.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # how long an example takes says nothing on a shared machine
 hypothesis.settings.register_profile("samebytes", deadline=None, derandomize="CI" in os.environ)
