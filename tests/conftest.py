@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("samebytes", "openai", "httpx", "httpx2", "pydantic", "papermill", "nbclient", "jupyter-book", "altair")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts its background jobs with SIGINT ignored, and every child would inherit that: Ctrl-C would do nothing.
+    # A shell starts its background jobs with SIGINT ignored, and every child would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # how long an example takes says nothing on a shared machine
