@@ -10,7 +10,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from samebytes import client as clients
@@ -76,22 +75,30 @@ def measure(plan: Plan, say: Say = print) -> Record:
         return _Run(plan, say).measure()
 
 
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> contextlib.AbstractContextManager[None]:
     """Hold the record's lock: two runs never write one record."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.stem}.lock")
+    return locked(
+        path.with_name(f".{path.stem}.lock"),
+        f"another run is writing {path}; wait for it, or give this one another label",
+    )
+
+
+@contextlib.contextmanager
+def locked(lock: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock file for the length of a ``with`` block, its folder made where it is missing.
+
+    Raises
+    ------
+    UsageError
+        With ``refusal``, at once, where another process holds it.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(f"another run is writing {path}; wait for it, or give this one another label") from None
+            raise UsageError(refusal) from None
         yield
-
-
-def now() -> str:
-    """Return the time in UTC, ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class _Run:
@@ -328,7 +335,7 @@ class _Run:
                     _await_death(running)
                     raise
         finally:
-            launch.stopped, launch.stopped_mono = now(), time.monotonic()
+            launch.stopped, launch.stopped_mono = server.utc_now(), time.monotonic()
             launch.log_excerpt = [paths.neutral(line) for line in serverlog.excerpt(_read(log))]
             self._save()
 
@@ -338,7 +345,7 @@ class _Run:
                 "started_by": started_by,
                 "served_model_name": self.served_name,
                 "base_url": base_url,
-                "started": now(),
+                "started": server.utc_now(),
                 "started_mono": time.monotonic(),
             }
         )
@@ -386,7 +393,7 @@ class _Run:
             if result.status != "ok":
                 raise EngineError(f"the warm-up request {result.id} failed: {result.status}: {result.error}")
         if launch is not None:
-            launch.warmed, launch.warmed_mono = now(), time.monotonic()
+            launch.warmed, launch.warmed_mono = server.utc_now(), time.monotonic()
             self._save()
 
     def _repeat_disturbed(self, attempt: Callable[[], Pass]) -> None:
@@ -418,7 +425,7 @@ class _Run:
                 "launch": len(self.record.launches) - 1,
                 "concurrency": concurrency,
                 "dup": dup,
-                "started": now(),
+                "started": server.utc_now(),
                 "started_mono": time.monotonic(),
             }
         )
@@ -491,7 +498,7 @@ class _Run:
         self._save()
 
     def _finish(self, measured: Pass) -> None:
-        measured.finished = now()
+        measured.finished = server.utc_now()
         measured.complete = True
         self._save()
 

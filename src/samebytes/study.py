@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from samebytes import execute, machine, paths, record, settings
-from samebytes.errors import SamebytesError, UsageError
+from samebytes.errors import SamebytesError
 from samebytes.record import MachineInfo
-from samebytes.run import differences, is_complete
+from samebytes.run import differences, is_complete, locked
 from samebytes.settings import Plan, Run, Study
 
 State = Literal["to measure", "to resume", "complete", "failed here", "other settings"]
@@ -71,17 +69,6 @@ def _step(run: Run, plan: Plan, here: MachineInfo) -> Step:
     return Step(run, plan, "complete" if is_complete(kept, plan) else "to resume")
 
 
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".study.lock").open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"another study is running into {folder}; wait for it to end") from None
-        yield
-
-
 def conduct(
     name: str,
     *,
@@ -123,7 +110,7 @@ def conduct(
     folder = (results_dir or paths.results()) / study.name
     measured: list[str] = []
     postponed: list[str] = []
-    with _lock(folder):
+    with locked(folder / ".study.lock", f"another study is running into {folder}; wait for it to end"):
         plan = steps(study, results_dir)
         wanted = {"to measure", "to resume"} | ({"failed here"} if retry_failed else set())
         todo = [step for step in plan if step.state in wanted]
