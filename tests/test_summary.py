@@ -154,6 +154,23 @@ def test_markdown_says_what_a_reader_needs() -> None:
     assert "| ngram | baseline | creative/0 | differs | differs | text | 0 | 0 | 0 | agrees | none |" in text
 
 
+def test_one_table_holds_control_bytes_speed_room_and_load_of_every_config() -> None:
+    slow = {key: 8.0 for key in IDS if key.startswith("creative")}
+    text = to_markdown(analysis.summarise(study(rates=slow)))
+    control, ngram = tables(text, "At a glance")
+    assert control[:7] == ["baseline", "itself, 2 starts", "24", "0", "–", "[0.86, 1.00]", "–"]
+    assert ngram[:6] == ["ngram", "baseline", "23", "1", "0", "[0.80, 0.99]"]
+    assert ngram[6:10] == ["2.00 [2.00, 2.00]", "2.00 [2.00, 2.00]", "0.80 [0.80, 0.80]", "1.00 / 1.00 / 1.00"]
+
+
+def test_a_ratio_no_larger_than_the_drift_is_marked_at_a_glance() -> None:
+    faster = dict.fromkeys(IDS, 30.0)
+    first, second, ngram = study()
+    text = to_markdown(analysis.summarise([first, a_record("baseline-2", "baseline", ids=IDS, rates=faster), ngram]))
+    assert [row[6].endswith("†") for row in tables(text, "At a glance")] == [False, True]
+    assert second.label == "baseline-2"
+
+
 def test_markdown_tables_survive_pipes_and_have_one_width() -> None:
     flags = ["--speculative-config", '{"a|b": 1}']
     text = to_markdown(analysis.summarise(study(flags=flags)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from samebytes.compare import PromptVerdict, RecordComparison
-from samebytes.findings import ALL, ByteCount, Moment, Pair, Ratio, Summary
+from samebytes.findings import ALL, ByteCount, ConfigResult, Moment, Pair, Ratio, Summary
 from samebytes.replay import ARTICLE
 from samebytes.show import number
 from samebytes.speculation import Errors
@@ -20,6 +20,7 @@ def to_markdown(summary: Summary) -> str:
     """Return the study's tables as Markdown, each with its definition."""
     sections = (
         _head,
+        _overview,
         _runs,
         _speed,
         _ratios,
@@ -100,6 +101,69 @@ def _head(summary: Summary) -> Iterator[str]:
         yield ">"
     if summary.banners:
         yield ""
+
+
+def _overview(summary: Summary) -> list[str]:
+    names = _workload_names(summary)
+    rows = [
+        [
+            control.config,
+            f"itself, {control.starts} starts" if control.starts > 1 else "itself, 1 start: no control",
+            *([control.agrees, control.disagrees] if control.starts > 1 else [NONE, NONE]),
+            NONE,
+            interval(control.agree_rate),
+            *[NONE] * (len(names) + 1),
+            *_room(summary.config(control.config)),
+            NONE,
+        ]
+        for control in summary.controls
+    ]
+    for pair in summary.pairs:
+        count = next((c for c in pair.bytes if c.workload == ALL), None)
+        by = {r.workload: r for r in pair.ratios}
+        counts = count.counts if count else {}
+        ratios = [by.get(name) for name in names]
+        rows.append(
+            [
+                pair.candidate,
+                pair.reference,
+                counts.get("same", NONE),
+                sum(n for verdict, n in counts.items() if verdict.startswith("differs")) if count else NONE,
+                counts.get("intermittent", NONE),
+                interval(count.same_rate if count else None),
+                *(_decode_ratio(ratio) for ratio in ratios),
+                " / ".join(number(r.ttft.geometric_mean if r and r.ttft else None, 2) for r in ratios) or NONE,
+                *_room(summary.config(pair.candidate)),
+                number(pair.aggregate_ratio, 2),
+            ]
+        )
+    header = ["config", "against", "same", "differs", "intermittent", "same, interval", *(f"{n} ×" for n in names)]
+    return _section(
+        "At a glance",
+        _table([*header, "TTFT ×", "KV pool tokens", "graphs GiB", "concurrent tok/s", "concurrent ×"], rows),
+        "Same, differs and intermittent are prompts, over all workloads; a reference's row is its control: whether its "
+        f"own starts agree. × is a ratio to the reference: decode rates with their t interval at {LEVEL:.0%}, TTFT by "
+        "workload in the same order (above 1: later). †: no larger than between two server starts of one config. Each "
+        "is explained below.",
+    )
+
+
+def _decode_ratio(ratio: Ratio | None) -> str:
+    """Return a paired ratio with its interval, marked where the drift of server starts is as large."""
+    if ratio is None or ratio.decode is None:
+        return NONE
+    found = f"{number(ratio.decode.geometric_mean, 2)} {interval(ratio.decode.t_interval)}"
+    return f"{found} †" if ratio.within_drift else found
+
+
+def _room(config: ConfigResult) -> list[str]:
+    """Return a config's KV pool, its graphs and its concurrent throughput; several values are several starts."""
+    memory = config.memory
+    return [
+        " / ".join(f"{tokens:,}" for tokens in memory.kv_cache_tokens) or NONE,
+        " / ".join(f"{size / 2**30:.2f}" for size in memory.graph_bytes) or NONE,
+        " / ".join(number(leg.aggregate_tok_s) for leg in config.concurrent) or NONE,
+    ]
 
 
 def _runs(summary: Summary) -> list[str]:
