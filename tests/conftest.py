@@ -11,6 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+import bookhouse
 from samebytes import model, paths
 
 ROOT = Path(__file__).parents[1]
@@ -66,3 +67,10 @@ def engine_python() -> Path:
 def embedded_model() -> Path:
     """Return the folder of the embedded model."""
     return model.embedded()
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the root of a small project for the pages' blocks."""
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
+    return bookhouse.make(tmp_path)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from samebytes import article, prose
+from samebytes import prose
 from samebytes.bookdata import Measured
 from samebytes.findings import ALL, Pair
+from samebytes.pages import common
 from samebytes.prose import Html, html, join
 from samebytes.published import Published
 from samebytes.stats import RatioEstimate
@@ -100,11 +101,11 @@ def _speeds(study: Measured, published: Published, ngram: Pair | None) -> Iterat
         yield Claim(
             html(
                 "N-gram speculation makes {} {} (the interval of the paired ratio lies {} one).",
-                article.workload_name(workload),
+                common.workload_name(workload),
                 "faster" if faster else "slower",
                 "above" if faster else "below",
             ),
-            html("{}×", article.as_printed(published, f"speedup.{workload}")),
+            html("{}×", common.as_printed(published, f"speedup.{workload}")),
             _estimate(found, source),
             verdict if faster else {HOLDS: FAILS, FAILS: HOLDS}.get(verdict, verdict),
         )
@@ -113,7 +114,7 @@ def _speeds(study: Measured, published: Published, ngram: Pair | None) -> Iterat
 def _first_token(study: Measured, ngram: Pair | None) -> Claim:
     ratios = [r for r in ngram.ratios if r.ttft is not None] if ngram else []
     source = "" if ngram is None else f"TTFT: {_source(study, 'ngram', 'baseline')}"
-    shown = join((html("{} {}", article.workload_name(r.workload), _estimate(r.ttft, source)) for r in ratios), "; ")
+    shown = join((html("{} {}", common.workload_name(r.workload), _estimate(r.ttft, source)) for r in ratios), "; ")
     later = any(above(r.ttft) == HOLDS for r in ratios)
     return Claim(
         html("The first token comes no later with n-gram speculation (no workload’s TTFT ratio lies above one)."),
@@ -162,8 +163,8 @@ def _control(study: Measured, published: Published) -> Claim:
         html("The baseline repeats its own bytes from one server start to the next (all prompts)."),
         html(
             "{} of {}",
-            article.as_printed(published, "control.same"),
-            article.as_printed(published, "prompts"),
+            common.as_printed(published, "control.same"),
+            common.as_printed(published, "prompts"),
         ),
         prose.of(found.agrees, have, source=study.files("baseline"))
         if found and have
@@ -198,8 +199,8 @@ def _drift(study: Measured, published: Published, ngram: Pair | None) -> Claim:
         html("Some free prose does not (at least one answer parts from the baseline’s)."),
         html(
             "{} of {} the same",
-            article.as_printed(published, "ngram.same"),
-            article.as_printed(published, "prompts"),
+            common.as_printed(published, "ngram.same"),
+            common.as_printed(published, "prompts"),
         ),
         shown,
         ABSENT if not judged else HOLDS if same < judged else FAILS,
@@ -214,8 +215,8 @@ def _twice(study: Measured, published: Published) -> Claim:
         html("An FP8 KV cache holds about twice the tokens (between {} and {} times).", low, high),
         html(
             "{} → {}",
-            article.as_printed(published, "kv_pool.baseline"),
-            article.as_printed(published, "kv_pool.fp8"),
+            common.as_printed(published, "kv_pool.baseline"),
+            common.as_printed(published, "kv_pool.fp8"),
         ),
         prose.times(ratio, source=source),
         ABSENT if ratio is None else HOLDS if TWICE[0] <= ratio <= TWICE[1] else FAILS,
@@ -225,7 +226,7 @@ def _twice(study: Measured, published: Published) -> Claim:
 def _fp8_speed(study: Measured, fp8: Pair | None) -> Claim:
     ratios = [r for r in fp8.ratios if r.decode is not None and r.decode.t_interval is not None] if fp8 else []
     source = "" if fp8 is None else f"decode tok/s: {_source(study, 'fp8', 'baseline')}"
-    shown = join((html("{} {}", article.workload_name(r.workload), _estimate(r.decode, source)) for r in ratios), "; ")
+    shown = join((html("{} {}", common.workload_name(r.workload), _estimate(r.decode, source)) for r in ratios), "; ")
     low, high = 1 - ABOUT, 1 + ABOUT
     known = [(r.decode.t_interval, r.within_drift) for r in ratios if r.decode and r.decode.t_interval]
     if not known:
@@ -252,8 +253,8 @@ def _fp8_bytes(study: Measured, published: Published, fp8: Pair | None) -> Claim
         html("An FP8 KV cache changes words, code edits and quotations included (some of each)."),
         html(
             "{} of {} the same",
-            article.as_printed(published, "fp8.same"),
-            article.as_printed(published, "prompts"),
+            common.as_printed(published, "fp8.same"),
+            common.as_printed(published, "prompts"),
         ),
         shown,
         ABSENT
@@ -271,8 +272,8 @@ def _fp8_aggregate(study: Measured, published: Published, fp8: Pair | None) -> C
         html("An FP8 KV cache raises the aggregate of many requests at once (above one; one leg each, no interval)."),
         html(
             "{} → {}",
-            article.as_printed(published, "aggregate.baseline"),
-            article.as_printed(published, "aggregate.fp8"),
+            common.as_printed(published, "aggregate.baseline"),
+            common.as_printed(published, "aggregate.fp8"),
         ),
         prose.times(ratio, source=source, missing="no concurrent leg"),
         ABSENT if ratio is None else HOLDS if ratio > 1 else FAILS,
@@ -285,8 +286,8 @@ def table(study: Measured, published: Published) -> Html:
     return join(
         [
             html("<h2>{}</h2>", prose.given(study.title, source=f"results/{study.name}")),
-            article.setup(study),
-            article.worth(study),
+            common.setup(study),
+            common.worth(study),
             prose.table(
                 "Each claim, the article’s figure (published, not measured here) and this study’s",
                 ["claim", "published", "measured", "verdict"],

@@ -8,24 +8,14 @@ import pytest
 
 from conftest import ROOT
 from recordfactory import a_record, answer, prompt_ids
-from samebytes import bookdata, claims, published, record
-from samebytes.claims import ABSENT, FAILS, HOLDS, OPEN
+from samebytes import bookdata, published, record
+from samebytes.pages import claims
+from samebytes.pages.claims import ABSENT, FAILS, HOLDS, OPEN
 from samebytes.record import Record
 from samebytes.stats import Interval, RatioEstimate
 
 IDS = prompt_ids(3)
 ARTICLE = published.load(ROOT / "results/rtx5090-qwen3-32b-awq/published.yaml")
-
-
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "_config.yml").touch()
-    for name in ("configs", "studies", "workloads", "results"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "workloads/rag").mkdir()
-    (tmp_path / "workloads/rag/one.md").write_text("A prompt.\n")
-    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
-    return tmp_path
 
 
 def verdicts(house: Path, *records: Record) -> dict[str, str]:

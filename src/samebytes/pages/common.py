@@ -1,0 +1,195 @@
+"""What several pages say: names, sources, and the blocks that they share."""
+
+from __future__ import annotations
+
+from samebytes import bookdata, definitions, prose
+from samebytes.bookdata import Measured
+from samebytes.findings import ALL, Control, Pair, Ratio
+from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, times
+from samebytes.published import Published
+from samebytes.stats import LEVEL
+
+WORKLOADS = {"code_edit": "code edits", "rag": "quoting a passage", "creative": "free prose"}
+"""What a workload is called in a table's head; any other by its own name."""
+
+ARTICLE_CONFIGS = ("baseline", "ngram", "fp8")
+
+
+def workload_name(workload: str) -> str:
+    """Return what a workload is called in prose."""
+    return WORKLOADS.get(workload, workload)
+
+
+def level(digits: int = 0) -> Html:
+    """Return the confidence level of every interval."""
+    return percent(LEVEL, digits, source="samebytes.stats.LEVEL")
+
+
+def minimum_tokens() -> Html:
+    """Return how many tokens an answer must have to count for speed."""
+    return count(definitions.MIN_SPEED_TOKENS, source="samebytes.definitions.MIN_SPEED_TOKENS")
+
+
+def everything() -> list[Measured]:
+    """Read every study, the one of this machine last."""
+    here = bookdata.this_machine()
+    return [*bookdata.studies(), *([here] if here else [])]
+
+
+def nothing_measured() -> Html:
+    """Return what stands where no study has records."""
+    return paragraph("No study has records yet. To measure one: {}.", code("samebytes study NAME"))
+
+
+def setup(found: Measured) -> Html:
+    """Return what was measured, on what, with which engine, and when."""
+    first = found.records[0]
+    source = f"results/{found.name}/{first.label}.json"
+    return paragraph(
+        "{} on {}, vLLM {}; {} prompts, answers of at most {} tokens, temperature {}, seed {}. Measured from {} on.",
+        given(first.model.id, source=source),
+        given(found.summary.machine, source=source),
+        given(first.versions.vllm, source=source),
+        count(found.summary.prompts, source=source),
+        count(found.summary.max_tokens, source=source),
+        number(first.sampling.temperature, 0, source=source),
+        count(first.sampling.seed, source=source),
+        given(found.started, source=source),
+    )
+
+
+def banners(found: Measured) -> Html:
+    """Return what has to be known before any figure of a study."""
+    source = f"results/{found.name}"
+    notes = prose.bullets([given(banner, source=source) for banner in found.summary.banners])
+    return html('<div class="banners"><p>Before the figures:</p>{}</div>', notes) if notes else Html()
+
+
+def worth(found: Measured, name: str = "baseline") -> Html:
+    """Return what a config's answers are worth: a model that repeats itself is easy to speed up."""
+    config = next((c for c in found.summary.configs if c.name == name), None)
+    answers = [v for v in config.validity if v.answers] if config else []
+    if not answers:
+        return Html()
+    source = f"samebytes.validity on {found.files(name)}"
+    checked, total = sum(v.checked for v in answers), sum(v.answers for v in answers)
+    return paragraph(
+        "What the answers of {} are worth: {} did what was asked (of those that can be checked); {} end in a "
+        "repetition, which is easy to draft; {} were cut off at the token limit.",
+        code(name),
+        of(sum(v.valid for v in answers), checked, source=source),
+        of(sum(v.loops for v in answers), total, source=source),
+        of(sum(v.cut_off for v in answers), total, source=source),
+    )
+
+
+def control(found: Measured, judged: Control) -> Html:
+    """Return what the control says: whether the reference agrees with itself."""
+    source = found.files(judged.config)
+    have = judged.agrees + judged.disagrees
+    if not have:
+        return paragraph(
+            "Control: there is none. {} was started only once, so a difference in another config cannot be told from "
+            "one that the baseline has with itself.",
+            code(judged.config),
+        )
+    verdict = (
+        html("Not attributable to any config: differences in {}.", join(map(code, judged.disagreeing), ", "))
+        if judged.disagrees
+        else "So a difference that another config repeats is its doing."
+    )
+    return paragraph(
+        "Control: over {} server starts of {}, {} prompts gave the same bytes each time. {}",
+        count(judged.starts, source=source),
+        code(judged.config),
+        of(judged.agrees, have, source=source),
+        verdict,
+    )
+
+
+def verdict(ratio: Ratio) -> str:
+    """Return what a ratio of decode rates is called.
+
+    One whose interval includes 1 shows no change; one no larger than between two server starts of the same config is
+    not the flag's.
+    """
+    decode = ratio.decode
+    if decode is None:
+        return "not timed"
+    if decode.excludes_one is None:
+        return "a single prompt"
+    if not decode.excludes_one:
+        return "no clear change"
+    if ratio.within_drift:
+        return "within the drift of server starts"
+    return "speed-up" if decode.geometric_mean > 1 else "slow-down"
+
+
+def same_bytes(found: Measured, pair: Pair) -> Html:
+    """Return how many answers kept the bytes of the reference, and what became of the others."""
+    counts = next((c for c in pair.bytes if c.workload == ALL), None)
+    if counts is None:
+        return number(None, source="", missing=pair.refused or "nothing to compare")
+    source = pair_source(found, pair)
+    rest = [
+        html("{} {}", count(n, source=source), _VERDICTS.get(verdict, verdict))
+        for verdict, n in counts.counts.items()
+        if n and verdict != "same"
+    ]
+    return join([html("{} the same", of(counts.counts["same"], counts.prompts, source=source)), *rest], ", ")
+
+
+_VERDICTS = {
+    "differs": "differ",
+    "differs (no control)": "differ without a control",
+    "intermittent": "change from start to start",
+    "missing": "were not answered",
+}
+
+
+def pair_source(found: Measured, pair: Pair) -> str:
+    """Return the records of both sides of a pair, as a text that says where a figure comes from."""
+    return f"{found.files(pair.candidate)} against {found.files(pair.reference)}"
+
+
+def speed_ratio(found: Measured, pair: Pair, ratio: Ratio) -> Html:
+    """Return a paired ratio of decode rates with, under it, its t interval."""
+    source = f"decode tok/s, paired by prompt ({ratio.workload}): {pair_source(found, pair)}"
+    decode = ratio.decode
+    if decode is None:
+        return times(None, source=source, missing="no prompt is timed on both sides")
+    return html(
+        "{} <small>{}</small>",
+        times(decode.geometric_mean, source=source),
+        prose.between(decode.t_interval, source=source, missing="a single prompt has no interval"),
+    )
+
+
+def as_printed(article: Published, name: str) -> Html:
+    """Return one figure of the article, given or derived, in its own digits."""
+    figure = article.figures.get(name)
+    if figure is not None and isinstance(figure.printed, str):
+        return prose.printed(figure.printed, source=f"{article.title}: {figure.place}")
+    derived = next((d for d in article.derived if d.id == name), None)
+    if derived is not None:
+        return prose.printed(derived.printed, source=f"{article.title}: {derived.place}")
+    return number(None, source="", missing="not published")
+
+
+def record_link(found: Measured, label: str) -> Html:
+    """Return a link to a record in the site."""
+    return html('<a href="../results/{}/{}.json" download><code>{}</code></a>', found.name, label, label)
+
+
+def provenance(found: Measured) -> Html:
+    """Return where a study's figures come from and how to measure them again."""
+    links = join((record_link(found, record.label) for record in found.records), ", ")
+    commits = list(dict.fromkeys(r.versions.git_commit for r in found.records if r.versions.git_commit))
+    source = f"results/{found.name}"
+    at = join((given(commit[:10], source=source) for commit in commits), ", ") or given(None, source=source)
+    return html(
+        '<span class="provenance">Records: {}; measured at commit {}; again with {}.</span>',
+        links,
+        at,
+        code(f"samebytes study {found.name}"),
+    )

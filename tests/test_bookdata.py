@@ -1,0 +1,40 @@
+"""What the article is computed from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bookhouse import baselines, measured, text
+from recordfactory import a_record
+from samebytes import bookdata
+from samebytes.errors import RecordError
+from samebytes.pages import common, index
+
+
+def test_studies_are_those_with_records_on_a_gpu_first_and_this_machine_apart(house: Path) -> None:
+    with_gpu = a_record("baseline").machine.model_copy(update={"gpu": "a card"})
+    measured(house, [a_record("baseline")], "a-cpu")
+    measured(house, [a_record("baseline", machine=with_gpu)], "b-gpu")
+    measured(house, [a_record("baseline")], bookdata.THIS_MACHINE)
+    (house / "results/published-only").mkdir()
+    (house / "results/published-only/summary.json").write_text("{}")
+    assert [study.name for study in bookdata.studies()] == ["b-gpu", "a-cpu"]
+    assert [study.name for study in common.everything()] == ["b-gpu", "a-cpu", "quick"]
+    here = bookdata.this_machine()
+    assert here is not None
+    assert text(index.this_machine(here)).startswith("quick some/model on a cpu")
+
+
+def test_a_record_that_cannot_be_read_stops_the_page(house: Path) -> None:
+    measured(house, baselines())
+    (house / "results/toy/ngram.json").write_text('{"schema": 99}')
+    with pytest.raises(RecordError, match="schema 99"):
+        bookdata.studies()
+
+
+def test_without_records_the_page_says_how_to_measure(house: Path) -> None:
+    assert bookdata.studies() == []
+    assert text(common.nothing_measured()).endswith("samebytes study NAME .")
+    assert text(index.this_machine(bookdata.this_machine())).endswith("make report .")

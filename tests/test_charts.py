@@ -1,0 +1,57 @@
+"""Charts: what goes into a spec and into a picture."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import altair
+import pytest
+
+from bookhouse import baselines, measured
+from conftest import ROOT
+from samebytes import bookdata, charts
+from samebytes.errors import UsageError
+
+
+def test_a_chart_refuses_what_is_not_a_number() -> None:
+    data = altair.InlineData(values=[{"x": math.nan}])
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        charts.spec(altair.layer(altair.Chart(data).mark_point().encode(x="x:Q")))
+
+
+def test_text_in_a_spec_cannot_end_its_script() -> None:
+    data = altair.InlineData(values=[{"x": "</script><script>alert(1)"}])
+    block = charts.embed(altair.layer(altair.Chart(data).mark_point().encode(x="x:N")), "<d>", "<c>")
+    assert block.count("</script>") == 1
+    assert 'aria-label="&lt;d&gt;"' in block
+    assert "<figcaption>&lt;c&gt;</figcaption>" in block
+
+
+def test_the_picture_is_drawn_in_ink_on_white(house: Path) -> None:
+    study = measured(house, baselines())
+    charts.main(["toy"])
+    picture = (study.folder / "speed.svg").read_text(encoding="utf-8")
+    assert 'fill="white"' in picture
+    assert "currentColor" not in picture
+    with pytest.raises(UsageError, match="'nothing' has no records"):
+        charts.main(["nothing"])
+
+
+def points(picture: str) -> list[str]:
+    return re.findall(r'aria-roledescription="point"[^>]* transform="([^"]+)"', picture)
+
+
+def test_the_pictures_in_the_readme_show_the_records(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(ROOT))
+    pictures = re.findall(
+        r"!\[[^]]+\]\((results/([^/]+)/speed\.svg)\)", (ROOT / "README.md").read_text(encoding="utf-8")
+    )
+    assert pictures
+    for path, name in pictures:
+        study = bookdata.measured(name)
+        assert study is not None
+        marks = points(charts.picture(study))
+        assert len(marks) > 20
+        assert points((ROOT / path).read_text(encoding="utf-8")) == marks, f"python -m samebytes.charts {name}"
