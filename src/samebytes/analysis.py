@@ -98,22 +98,22 @@ def summarise(
     UsageError
         For a reference or candidate that has no complete run.
     """
-    groups = _groups(records)
+    by_config = groups(records)
     if references is None:
-        references = [name for name in groups if name.startswith("baseline")]
+        references = [name for name in by_config if name.startswith("baseline")]
     for name in (*references, *(candidates or ())):
-        if name not in groups:
-            raise unknown("config with a complete run", name, groups)
-    wanted = candidates if candidates is not None else list(groups)
+        if name not in by_config:
+            raise unknown("config with a complete run", name, by_config)
+    wanted = candidates if candidates is not None else list(by_config)
     pairs = []
     for i, reference in enumerate(references):
         for name in wanted:
-            if name not in references[: i + 1] and _numerics(groups[name][0]) == _numerics(groups[reference][0]):
-                pairs.append(_pair(reference, groups[reference], name, groups[name]))
+            if name not in references[: i + 1] and _numerics(by_config[name][0]) == _numerics(by_config[reference][0]):
+                pairs.append(_pair(reference, by_config[reference], name, by_config[name]))
     rows = [_run_row(r) for r in records]
     measured = {r.label for r in records}
     rows += [RunRow(label, config, "not measured") for label, config in planned if label not in measured]
-    first = next((group[0] for group in groups.values()), records[0])
+    first = next((group[0] for group in by_config.values()), records[0])
     return Summary(
         study=first.study,
         model=first.model.id,
@@ -124,10 +124,10 @@ def summarise(
         references=tuple(references),
         candidates=tuple(wanted),
         prompts=len(first.prompts),
-        banners=_banners(rows, pairs, groups),
+        banners=_banners(rows, pairs, by_config),
         runs=tuple(rows),
-        configs=tuple(_config(name, group, check) for name, group in groups.items()),
-        controls=tuple(_control(name, groups[name]) for name in references),
+        configs=tuple(_config(name, group, check) for name, group in by_config.items()),
+        controls=tuple(_control(name, by_config[name]) for name in references),
         pairs=tuple(pairs),
         steps=tuple(speculation.rows(records, references)),
         forecasts=tuple(speculation.forecasts(records, references)),
@@ -136,17 +136,17 @@ def summarise(
     )
 
 
-def _groups(records: Sequence[Record]) -> dict[str, list[Record]]:
+def groups(records: Sequence[Record]) -> dict[str, list[Record]]:
     """Group complete runs by config: ``baseline`` first, other baselines, then the rest by name."""
-    groups: dict[str, list[Record]] = {}
+    found: dict[str, list[Record]] = {}
     complete = [r for r in records if r.status == "complete" and r.sequential()]
-    for found in sorted(complete, key=lambda r: (r.launches[0].started, r.label)):
-        groups.setdefault(found.config.name, []).append(found)
-    for group in groups.values():
+    for one in sorted(complete, key=lambda r: (r.launches[0].started, r.label)):
+        found.setdefault(one.config.name, []).append(one)
+    for group in found.values():
         for other in group[1:]:
             compare.comparable(group[0], other)
-    order = sorted(groups, key=lambda name: (name != "baseline", not name.startswith("baseline"), name))
-    return {name: groups[name] for name in order}
+    order = sorted(found, key=lambda name: (name != "baseline", not name.startswith("baseline"), name))
+    return {name: found[name] for name in order}
 
 
 def _numerics(found: Record) -> str:
@@ -488,10 +488,10 @@ def _pair(reference: str, base: Sequence[Record], candidate: str, group: Sequenc
         bytes=tuple(_byte_count(judged, workload) for workload in (*workloads, ALL)),
         verdicts=judged.prompts,
         ratios=tuple(
-            replace(_ratio(w, _prompts(base), _prompts(group)), drift=_drift(w, base, group)) for w in workloads
+            replace(ratio(w, _prompts(base), _prompts(group)), drift=drift(w, base, group)) for w in workloads
         ),
         concurrent_bytes=replace(_byte_count(under_load, ALL), same_rate=None) if under_load else None,
-        aggregate_ratio=_aggregate_ratio(*legs) if under_load else None,
+        aggregate_ratio=aggregate_ratio(*legs) if under_load else None,
         differences=fairness.differences(base[0], group[0]),
     )
 
@@ -503,7 +503,8 @@ def _byte_count(judged: RecordComparison, workload: str) -> ByteCount:
     return ByteCount(workload, len(chosen), answered, counts, stats.wilson(counts["same"], answered))
 
 
-def _ratio(workload: str, base: Sequence[PromptResult], group: Sequence[PromptResult]) -> Ratio:
+def ratio(workload: str, base: Sequence[PromptResult], group: Sequence[PromptResult]) -> Ratio:
+    """Return candidate over reference on one workload; both sides have the same prompts."""
     ours = {p.id: p for p in base if p.workload == workload}
     theirs = {p.id: p for p in group if p.workload == workload}
 
@@ -516,18 +517,18 @@ def _ratio(workload: str, base: Sequence[PromptResult], group: Sequence[PromptRe
     return Ratio(workload, len(ours), estimate(lambda p: p.decode_tok_s), estimate(lambda p: p.ttft_s))
 
 
-def _drift(workload: str, *sides: Sequence[Record]) -> float | None:
+def drift(workload: str, *sides: Sequence[Record]) -> float | None:
     """Return the largest paired ratio of decode rates between two runs of one config, from 1 up."""
     found = [
-        ratio.decode.geometric_mean
+        decode.geometric_mean
         for side in sides
         for a, b in combinations(side, 2)
-        if (ratio := _ratio(workload, _prompts([a]), _prompts([b]))).decode is not None
+        if (decode := ratio(workload, _prompts([a]), _prompts([b])).decode) is not None
     ]
     return max((max(mean, 1 / mean) for mean in found), default=None)
 
 
-def _aggregate_ratio(base: Sequence[Record], group: Sequence[Record]) -> float | None:
+def aggregate_ratio(base: Sequence[Record], group: Sequence[Record]) -> float | None:
     """Return the ratio of the geometric means of aggregate tok/s over the concurrent passes."""
     rates = [[c.aggregate_tok_s for r in side if (c := _concurrent(r)) and c.aggregate_tok_s] for side in (base, group)]
     return None if not all(rates) else stats.geometric_mean(rates[1]) / stats.geometric_mean(rates[0])

@@ -38,11 +38,12 @@ def to_markdown(summary: Summary) -> str:
         _passes,
         _timeline,
     )
-    lines = [line for section in sections for line in section(summary)]
+    lines = [line for part in sections for line in part(summary)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return a table's lines, cells escaped; nothing for no rows."""
     assert all(len(row) == len(header) for row in rows)
     body = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     if not body:
@@ -54,8 +55,9 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _section(title: str, table: Sequence[str], *notes: str) -> list[str]:
-    return [f"## {title}", "", *table, *[line for note in notes for line in (note, "")]] if table else []
+def section(title: str, rows: Sequence[str], *notes: str) -> list[str]:
+    """Return a table's lines under a title, with its notes; nothing for no rows."""
+    return [f"## {title}", "", *rows, *[line for note in notes for line in (note, "")]] if rows else []
 
 
 def of(count: tuple[int, int] | None) -> str:
@@ -138,9 +140,9 @@ def _overview(summary: Summary) -> list[str]:
             ]
         )
     header = ["config", "against", "same", "differs", "intermittent", "same, interval", *(f"{n} ×" for n in names)]
-    return _section(
+    return section(
         "At a glance",
-        _table([*header, "TTFT ×", "KV pool tokens", "graphs GiB", "concurrent tok/s", "concurrent ×"], rows),
+        table([*header, "TTFT ×", "KV pool tokens", "graphs GiB", "concurrent tok/s", "concurrent ×"], rows),
         "Same, differs and intermittent are prompts, over all workloads; a reference's row is its control: whether its "
         f"own starts agree. × is a ratio to the reference: decode rates with their t interval at {LEVEL:.0%}, TTFT by "
         "workload in the same order (above 1: later). †: no larger than between two server starts of one config. Each "
@@ -167,9 +169,9 @@ def _room(config: ConfigResult) -> list[str]:
 
 
 def _runs(summary: Summary) -> list[str]:
-    return _section(
+    return section(
         "Runs",
-        _table(
+        table(
             ["run", "config", "status", "sequential answered", "concurrent answered", "server starts"],
             [(r.label, r.config, r.status, of(r.sequential), of(r.concurrent), r.starts) for r in summary.runs],
         ),
@@ -201,9 +203,9 @@ def _speed(summary: Summary) -> list[str]:
     header = ["config", "runs"]
     for name in names:
         header += [f"{name} tok/s", f"{name} TTFT ms"]
-    return _section(
+    return section(
         "Speed, one request at a time",
-        _table([*header, "spread, median", "spread, largest"], rows),
+        table([*header, "spread, median", "spread, largest"], rows),
         "Medians over prompts; in brackets the prompts behind a figure, of how many. A prompt's value is the geometric "
         "mean over the runs; a prompt with a failed request counts in none. Decode tok/s = (N − k1) / (t_finish − "
         "t_first), not for answers under 32 tokens; TTFT = t_first − t_sent. Spread = max / min − 1 of a prompt's "
@@ -235,9 +237,9 @@ def _ratios(summary: Summary) -> list[str]:
                 ]
             )
     header = ["config", "against", "workload", "prompts", "ratio of medians", "paired ratio", "t interval", "bootstrap"]
-    return _section(
+    return section(
         "Speed-up",
-        _table([*header, "drift", "called", "TTFT ratio", "acceptance", "tokens per step"], rows),
+        table([*header, "drift", "called", "TTFT ratio", "acceptance", "tokens per step"], rows),
         f"Decode tok/s of the config over that of the reference. Paired ratio = geometric mean over prompts; intervals "
         f"at {LEVEL:.0%} over prompts: Student's t on the logs, and the percentiles of {RESAMPLES} seeded resamples. "
         "Drift = the largest paired ratio between two server starts of either config: with no flag changed, the speed "
@@ -246,9 +248,9 @@ def _ratios(summary: Summary) -> list[str]:
 
 
 def _control(summary: Summary) -> list[str]:
-    return _section(
+    return section(
         "Control",
-        _table(
+        table(
             ["config", "server starts", "agrees", "disagrees", "no control", "agreement", "disagreeing prompts"],
             [
                 [
@@ -275,7 +277,7 @@ def _bytes(summary: Summary) -> list[str]:
         for count in pair.bytes
     ]
     header = ["config", "against", *_BYTE_HEADER, "same, interval"]
-    return _section("Same bytes", _table(header, rows), _BYTE_NOTE)
+    return section("Same bytes", table(header, rows), _BYTE_NOTE)
 
 
 _BYTE_HEADER = [
@@ -304,7 +306,7 @@ def _divergences(summary: Summary) -> list[str]:
     rows = [
         [pair.candidate, pair.reference, *_divergence(v)] for pair in summary.pairs for v in pair.verdicts if _parts(v)
     ]
-    return _section("Where answers part", _table(["config", "against", *_DIVERGENCE_HEADER], rows), _DIVERGENCE_NOTE)
+    return section("Where answers part", table(["config", "against", *_DIVERGENCE_HEADER], rows), _DIVERGENCE_NOTE)
 
 
 _DIVERGENCE_HEADER = [
@@ -343,7 +345,7 @@ def comparison(found: RecordComparison) -> str:
         f"{sides}: {found.judged}/{len(found.prompts)} prompts judged: {counts}",
         *[f"not proved to be equal: {field}" for field in found.unproved],
         "",
-        *_table(_DIVERGENCE_HEADER, [_divergence(v) for v in found.prompts if _parts(v)]),
+        *table(_DIVERGENCE_HEADER, [_divergence(v) for v in found.prompts if _parts(v)]),
     ]
     lines += _contexts(found.prompts)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -397,9 +399,9 @@ def _acceptance(summary: Summary) -> list[str]:
         "tokens per step",
         "overrun",
     ]
-    return _section(
+    return section(
         "Acceptance",
-        _table([*header, "per position"], rows),
+        table([*header, "per position"], rows),
         "Rate = accepted / drafted tokens. Mean acceptance length = 1 + accepted / drafts. Tokens per step = N / "
         "chunks, steps without a draft included. Overrun = steps + accepted − N: accepted beyond the end of the "
         "answer. Per position: accepted per draft.",
@@ -430,14 +432,14 @@ def _step_costs(summary: Summary) -> list[str]:
     ]
     off = ["median error", "worst", "one cost: median", "worst", "other run's speed: median", "worst"]
     return [
-        *_section(
+        *section(
             "What a step costs",
-            _table([*header, "nothing, in baseline steps", "fewer", "k"], rows),
+            table([*header, "nothing, in baseline steps", "fewer", "k"], rows),
             "Total time between chunks over the steps in it, the prompt's own step left out; in brackets the steps. "
             "The replay of the answer says what each step drafted, k being the most. A run that does not speculate "
             "drafts nothing, and its steps give a token each. Baseline steps: of the config that it is compared with.",
         ),
-        *_table(["predicted run", "by the step cost of", "prompts", *off, "within the interval"], errors),
+        *table(["predicted run", "by the step cost of", "prompts", *off, "within the interval"], errors),
         _FORECAST_NOTE,
         "",
     ]
@@ -477,9 +479,9 @@ def _predictions(summary: Summary) -> list[str]:
                 ]
             )
     header = ["config", "prompt", "tokens per step", "step cost", "predicted speed-up", "measured", "predicted tok/s"]
-    return _section(
+    return section(
         "Predicted against measured",
-        _table([*header, "measured tok/s", "error", "baseline's answer"], rows),
+        table([*header, "measured tok/s", "error", "baseline's answer"], rows),
         "Predicted speed-up = tokens per step / step cost. Tokens per step = (N − 1) / (steps − 1), without the "
         "prompt's own. Step cost: the mean over its steps of what their kind costs in the run's other prompts, in the "
         "time that the baseline takes for a token of this answer. Several values are those of several runs.",
@@ -503,13 +505,13 @@ def tuning(sweep: Sweep) -> str:
             ]
         )
     header = ["workload", "prompts", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "speed-up"]
-    table = _table([*header, "article's settings", "gain", "gain on unseen prompts"], rows)
+    header += ["article's settings", "gain", "gain on unseen prompts"]
     note = (
         "Predicted speed-up over the baseline, geometric mean over prompts; gain: over the article's "
         f"({', '.join(str(value) for value in ARTICLE)}). On unseen prompts: each with the settings that are best for "
         "the others."
     )
-    return "\n".join([*table, note]) + "\n"
+    return "\n".join([*table(header, rows), note]) + "\n"
 
 
 def _several(values: Iterable[str]) -> str:
@@ -537,9 +539,9 @@ def _energy(summary: Summary) -> list[str]:
                 ]
             )
     header = ["config", "workload", "requests", "J per token", "power W", "SM clock MHz", "utilisation", "highest °C"]
-    return _section(
+    return section(
         "Energy and clocks",
-        _table([*header, "throttled by"], rows),
+        table([*header, "throttled by"], rows),
         "J per token = sum over requests of the integral of the card's power from send to finish (trapezoids), over "
         "the sum of N; in flight together: from first send to last finish. Idle power is part of it, not subtracted. "
         "Power, SM clock and utilisation are means over the same time. Requests: with power from end to end, of those "
@@ -578,16 +580,16 @@ def _concurrent(summary: Summary) -> list[str]:
     ]
     pairs = [p for p in summary.pairs if p.concurrent_bytes is not None]
     return [
-        *_section(
+        *section(
             "Concurrent leg",
-            _table([*header, "peak KV usage", "client lag p99 ms", "copies agree", "as sequential"], rows),
+            table([*header, "peak KV usage", "client lag p99 ms", "copies agree", "as sequential"], rows),
             "Aggregate tok/s = sum of N over successful requests / (last finish − first send). Copies agree: prompts "
             "whose copies all have the same bytes. As sequential: copies with the bytes of the run's own sequential "
             "answer.",
         ),
-        *_section(
+        *section(
             "Same bytes in the concurrent leg, copy by copy",
-            _table(
+            table(
                 ["config", "against", "aggregate ratio", *_BYTE_HEADER],
                 [_concurrent_pair(p, p.concurrent_bytes) for p in pairs if p.concurrent_bytes is not None],
             ),
@@ -623,9 +625,9 @@ def _memory(summary: Summary) -> list[str]:
             ]
         )
     header = ["config", "KV pool tokens", "KV pool GiB", "full-length requests", "graphs GiB", "attention backend"]
-    return _section(
+    return section(
         "Memory and kernels",
-        _table([*header, "async scheduling", "prefix caching"], rows),
+        table([*header, "async scheduling", "prefix caching"], rows),
         "As the server told it; several values are those of several server starts, a dash was not told.",
     )
 
@@ -637,9 +639,9 @@ def _validity(summary: Summary) -> list[str]:
         for v in c.validity
         if v.answers
     ]
-    return _section(
+    return section(
         "What the answers are worth",
-        _table(["config", "workload", "answers", "valid", "loops", "cut off"], rows),
+        table(["config", "workload", "answers", "valid", "loops", "cut off"], rows),
         "Valid: the asked edit and nothing else, or quotations that stand in the passage. Loops: ends in a repetition. "
         "Cut off: reached the token limit. Over all runs.",
     )
@@ -651,9 +653,9 @@ def _differences(summary: Summary) -> list[str]:
         for p in summary.pairs
         for d in p.differences
     ]
-    return _section(
+    return section(
         "What else differs",
-        _table(["config", "against", "kind", "name", "reference has", "config has"], rows),
+        table(["config", "against", "kind", "name", "reference has", "config has"], rows),
         "Between the first runs of both: command line, environment, versions and machine; port and served name aside.",
     )
 
@@ -687,9 +689,9 @@ def _passes(summary: Summary) -> list[str]:
         "client CPU",
         "client lag p99 ms",
     ]
-    return _section(
+    return section(
         "Passes and identity checks",
-        _table([*header, "sum of N", "sum of prompt tokens", "nothing cached", "voided"], rows),
+        table([*header, "sum of N", "sum of prompt tokens", "nothing cached", "voided"], rows),
         "Sums over the requests against the server's own counters. Foreign load: CPU cores used by other processes.",
     )
 
@@ -702,7 +704,7 @@ def _timeline(summary: Summary) -> list[str]:
     for (label, launch), moments in starts.items():
         events = [f"{m.event} {number(m.t_s, 0)}" for m in moments[1:]]
         rows.append([label, launch, moments[0].at or NONE, ", ".join(events)])
-    return _section(
+    return section(
         "Timeline",
-        _table(["run", "server start", "at (UTC)", "then, in seconds from there"], rows),
+        table(["run", "server start", "at (UTC)", "then, in seconds from there"], rows),
     )
