@@ -18,7 +18,7 @@ import vl_convert
 from samebytes import bookdata
 from samebytes.bookdata import Measured
 from samebytes.errors import UsageError
-from samebytes.prose import Html, html
+from samebytes.prose import Html, html, plain
 from samebytes.record import write_atomic
 from samebytes.tune import Sweep
 
@@ -154,6 +154,36 @@ def svg(found: dict[str, Any]) -> str:
     return str(vl_convert.vegalite_to_svg(json.dumps(found, allow_nan=False)))
 
 
+def rows(chart: Chart) -> list[dict[str, Any]]:
+    """Return the rows of data that a chart carries."""
+    return [row for found in chart.to_dict().get("datasets", {}).values() for row in found]
+
+
+def drawing(chart: Chart, description: str, *, label: str) -> Html:
+    """Return a chart: the static picture, which a script replaces by the interactive chart, and its description.
+
+    Parameters
+    ----------
+    description : str
+        What the chart shows, in words, for those who do not see it; its numbers as `Html` of `samebytes.prose`.
+    label : str
+        ``id`` of the description, unique on the page.
+    """
+    live = spec(chart, width="container", description=plain(description))
+    static = svg(spec(chart, width=WIDTH)).replace("<svg ", '<svg aria-hidden="true" ', 1)
+    data = json.dumps(live, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return html(
+        '<p class="visually-hidden" id="{}">{}</p>'
+        '<div class="chart-static" role="img" aria-labelledby="{}">{}</div>'
+        '<div class="chart-live"></div><script type="application/json">{}</script>',
+        label,
+        description,
+        label,
+        Html(static),
+        Html(data),
+    )
+
+
 def embed(chart: Chart, description: str, caption: object) -> Html:
     """Return a chart as a figure: the static picture, which a script replaces by the interactive chart.
 
@@ -164,7 +194,7 @@ def embed(chart: Chart, description: str, caption: object) -> Html:
     caption : object
         Text, or HTML, under it.
     """
-    live = spec(chart, width="container", description=description)
+    live = spec(chart, width="container", description=plain(description))
     static = svg(spec(chart, width=WIDTH)).replace("<svg ", '<svg aria-hidden="true" ', 1)
     data = json.dumps(live, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return html(

@@ -57,6 +57,11 @@ def notebooks() -> Path:
     return root() / "notebooks"
 
 
+def exhibits() -> Path:
+    """Return the folder for the data of figures and tables, written while the book is built."""
+    return root() / "_build" / "exhibits"
+
+
 def cache() -> Path:
     """Return the folder for what can be made again (the embedded model). ``SAMEBYTES_CACHE`` overrides it."""
     override = os.environ.get("SAMEBYTES_CACHE")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html as markup
 import math
+import re
 from collections.abc import Container, Iterable, Sequence
 
 from samebytes.stats import Interval
@@ -38,6 +39,11 @@ def html(template: str, *parts: object) -> Html:
 def join(parts: Iterable[object], separator: str = "") -> Html:
     """Join parts, each escaped unless it is HTML already."""
     return Html(safe(separator).join(safe(part) for part in parts))
+
+
+def plain(part: object) -> str:
+    """Return HTML as plain text, for an attribute or a chart's own description."""
+    return markup.unescape(re.sub(r"<[^>]*>", "", safe(part)))
 
 
 # -- figures ----------------------------------------------------------------------------------------------------------
@@ -144,26 +150,38 @@ def bullets(items: Sequence[object]) -> Html:
 def table(
     caption: object, header: Sequence[object], rows: Iterable[Sequence[object]], words: Container[int] = ()
 ) -> Html:
+    """Return a table with a caption; the other parameters are those of `grid`."""
+    return html('<figure class="figures"><figcaption>{}</figcaption>{}</figure>', caption, grid(header, rows, words))
+
+
+def grid(
+    header: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    words: Container[int] = (),
+    *,
+    label: str | None = None,
+) -> Html:
     """Return a table that scrolls on its own where the page is narrow.
 
     Parameters
     ----------
-    caption : object
-        What it shows; read out first.
     header : sequence
         Column heads.
     rows : iterable of sequence
         Cells; the first of each row is its head.
     words : container of int
         Columns of text, set flush left; the others hold numbers.
+    label : str or None
+        ``id`` of the element that names it.
     """
     aligned = [Html("" if i == 0 or i in words else ' class="n"') for i in range(len(header))]
     head = join(html('<th scope="col"{}>{}</th>', at, cell) for at, cell in zip(aligned, header, strict=True))
     body = join(html("<tr>{}</tr>", _row(aligned, row)) for row in rows)
+    # whoever has no mouse scrolls what has the focus
+    region = html(' role="region" aria-labelledby="{}"', label) if label else Html()
     return html(
-        '<figure class="figures"><figcaption>{}</figcaption><div class="scroll" tabindex="0"><table>'
-        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div></figure>",
-        caption,
+        '<div class="scroll" tabindex="0"{}><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>',
+        region,
         head,
         body,
     )

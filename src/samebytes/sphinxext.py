@@ -3,21 +3,23 @@
 - A page is executed again when a record, a prompt, a config, a study, the code or the lock changed: Sphinx itself only
   looks at the page's text.
 - Charts get Vega from this site: no page asks another host for anything.
-- Records and tables can be downloaded from the site.
+- Records, tables and the data of each figure can be downloaded from the site.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
 
 from samebytes import __version__
 
@@ -85,7 +87,7 @@ def write_vega(app: Sphinx) -> None:
 
 def page_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Load Vega on pages with a chart only, and nothing of thebe, which would come from another host."""
-    if '<figure class="chart">' in context.get("body", ""):
+    if 'class="chart-live"' in context.get("body", ""):
         app.add_js_file(VEGA, loading_method="defer")
         app.add_js_file("charts.js", loading_method="defer")
     context["script_files"] = [
@@ -95,11 +97,16 @@ def page_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], 
     ]
 
 
-def copy_downloads(app: Sphinx, exception: Exception | None) -> None:
-    """Copy records and tables into the site."""
+def publish(app: Sphinx, exception: Exception | None) -> None:
+    """Copy into the site what it offers for download: records, tables, and the data of each exhibit."""
     if exception is not None or app.builder.format != "html":
         return
-    source, target = Path(app.srcdir, "results"), Path(app.outdir, "results")
+    copy_records(Path(app.srcdir, "results"), Path(app.outdir, "results"))
+    publish_exhibits(Path(app.srcdir, "_build", "exhibits"), Path(app.outdir), sorted(app.env.found_docs))
+
+
+def copy_records(source: Path, target: Path) -> None:
+    """Copy records and tables into the site."""
     shutil.rmtree(target, ignore_errors=True)
     for pattern in DOWNLOADS:
         for path in source.glob(pattern):
@@ -109,11 +116,40 @@ def copy_downloads(app: Sphinx, exception: Exception | None) -> None:
                 shutil.copyfile(path, copy)
 
 
+def publish_exhibits(source: Path, site: Path, pages: Sequence[str]) -> None:
+    """Copy into the site the data of the exhibits that its pages show, and of no other.
+
+    Pages that were not built anew count as well: they say themselves which data are theirs.
+
+    Raises
+    ------
+    ExtensionError
+        For a name that is used twice, and for an exhibit without its data.
+    """
+    shown: dict[str, str] = {}
+    target = site / "exhibits"
+    shutil.rmtree(target, ignore_errors=True)
+    for page in pages:
+        for name, digest in _EXHIBIT.findall((site / f"{page}.html").read_text(encoding="utf-8")):
+            if name in shown:
+                raise ExtensionError(f"{page}: the exhibit {name!r} is also on {shown[name]}: names are unique")
+            shown[name] = page
+            for ending in ("csv", "json"):
+                path = source / f"{name}.{digest}.{ending}"
+                if not path.is_file():
+                    raise ExtensionError(f"{page}: no data of the exhibit {name!r}: {path.name} is missing")
+                target.mkdir(exist_ok=True)
+                shutil.copyfile(path, target / f"{name}.{ending}")
+
+
+_EXHIBIT = re.compile(r'<figure class="exhibit [a-z]+" id="[^"]*" data-exhibit="([^"]+)\.([0-9a-f]{16})">')
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_css_file("book.css")
     app.connect("env-get-outdated", outdated)
     app.connect("builder-inited", write_vega)
     app.connect("html-page-context", page_assets, priority=900)
-    app.connect("build-finished", copy_downloads)
+    app.connect("build-finished", publish)
     return {"version": __version__, "parallel_read_safe": True, "parallel_write_safe": True}
