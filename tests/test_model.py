@@ -280,3 +280,13 @@ def test_embedded_model_speaks(engine_python: Path, embedded_model: Path) -> Non
     assert done.returncode == 0, done.stderr
     # its end-of-sequence token too: an answer that does not stop would make every request run to its limit
     assert done.stdout == "The capital of France is Paris.<|im_end|>\n"
+
+
+def test_a_models_tokenizer_lies_on_this_disk(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="has no tokenizer.json"):
+        model.tokenizer(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert model.tokenizer(str(tmp_path)) == tmp_path / "tokenizer.json"
+    with pytest.raises(UsageError, match="'some/model' is not in the hub cache"):
+        model.tokenizer("some/model")

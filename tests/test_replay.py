@@ -79,6 +79,30 @@ def test_v2_is_the_latest_occurrence_and_always_full(text: tuple[list[int], list
 
 
 @given(texts, any_settings, st.sampled_from(["v1", "v2"]))
+def test_a_draft_can_be_spelled_out(
+    text: tuple[list[int], list[int]], settings: Settings, runner: replay.Runner
+) -> None:
+    prompt, answer = text
+    whole = Answer(prompt, answer, runner=runner)
+    rule = earliest if runner == "v1" else latest_filled
+    for draft in whole.drafts(settings):
+        context = [*prompt, *answer[: draft.at]]
+        assert whole.proposal(draft) == rule(context, settings)[0]
+        n = whole.looked_up(draft, settings)
+        if draft.start is None:
+            assert n == 0
+        else:
+            assert settings.min_n <= n <= settings.max_n
+            assert context[draft.start - n : draft.start] == context[-n:]
+            longer = context[-n - 1 :]
+            assert n == settings.max_n or len(longer) == n or not occurs(longer, context[:-1])
+
+
+def occurs(part: Sequence[int], whole: Sequence[int]) -> bool:
+    return any(list(whole[i : i + len(part)]) == list(part) for i in range(len(whole) - len(part) + 1))
+
+
+@given(texts, any_settings, st.sampled_from(["v1", "v2"]))
 def test_counters_follow_from_the_drafts(
     text: tuple[list[int], list[int]], settings: Settings, runner: replay.Runner
 ) -> None:
@@ -150,6 +174,9 @@ def test_near_the_limit_as_vllm_counted_it() -> None:
         assert (found.drafts, found.draft_tokens) == (request["drafts"], request["draft_tokens"])
         assert found.accepted_tokens <= request["accepted_tokens"] <= found.accepted_tokens + found.overrun
         unlimited += Answer(prompt, answer).replay(settings).draft_tokens != request["draft_tokens"]
+        whole = Answer(prompt, answer, max_model_len=limit)
+        zeros = [whole.proposal(d) for d in whole.drafts(settings) if d.start is None]
+        assert all(proposed == [0] * len(proposed) for proposed in zeros)
     assert unlimited >= 5  # else the limit was not what decided
 
 

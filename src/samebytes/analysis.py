@@ -43,7 +43,7 @@ Check = Callable[[Request], Validity | None]
 LOADED = 0.25
 """CPU cores in use by other processes above which a pass's speeds carry a warning."""
 
-DERIVED = ("summary.json",)
+DERIVED = ("summary.json", "tokens.json")
 """JSON files beside the records that are not records."""
 
 

