@@ -14,7 +14,7 @@ import pytest
 
 from conftest import ROOT
 from recordfactory import a_record, prompt_ids
-from samebytes import bookbuild, paths, record, sphinxext
+from samebytes import bookbuild, bookdata, paths, record
 from samebytes.errors import SamebytesError
 
 pytestmark = pytest.mark.slow
@@ -275,10 +275,11 @@ def test_a_page_whose_cells_do_not_run_is_refused(tiny: Path) -> None:
 
 
 def test_the_fingerprint_knows_names_and_contents(tiny: Path) -> None:
-    first = sphinxext.fingerprint(tiny)
-    assert sphinxext.fingerprint(tiny) == first
+    first = bookdata.fingerprint(tiny)
+    assert bookdata.fingerprint(tiny) == first
     put(tiny, 42)
-    second = sphinxext.fingerprint(tiny)
+    second = bookdata.fingerprint(tiny)
     (tiny / "results/toy/value.json").rename(tiny / "results/toy/other.json")
     (tiny / "results/toy/.value.json.part").touch()
-    assert len({first, second, sphinxext.fingerprint(tiny)}) == 3
+    (tiny / "results/toy/run.log").touch()
+    assert len({first, second, bookdata.fingerprint(tiny)}) == 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bookhouse import baselines, measured, text
 from recordfactory import a_record
-from samebytes import bookdata
+from samebytes import bookdata, summary
 from samebytes.errors import RecordError
 from samebytes.pages import common, index
 
@@ -38,3 +39,32 @@ def test_without_records_the_page_says_how_to_measure(house: Path) -> None:
     assert bookdata.studies() == []
     assert text(common.nothing_measured()).endswith("samebytes study NAME .")
     assert text(index.this_machine(bookdata.this_machine())).endswith("make report .")
+
+
+def test_a_study_is_computed_once_until_something_that_it_depends_on_changes(
+    house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[Path] = []
+    build = summary.build
+    monkeypatch.setattr(summary, "build", lambda folder: computed.append(folder) or build(folder))
+    first = measured(house, baselines())
+    assert bookdata.measured("toy") == first
+    assert len(computed) == 1
+    measured(house, baselines(), "another")
+    assert bookdata.measured("toy") == first
+    assert len(computed) == 2
+    changed = measured(house, baselines(rate=33.0))
+    assert changed != first
+    (house / "workloads/rag/one.md").write_text("Another prompt.\n")
+    bookdata.measured("toy")
+    assert len(computed) == 4
+
+
+@pytest.mark.parametrize("damage", [lambda kept: kept[:-9], lambda kept: b"", lambda kept: b"key\n" + kept])
+def test_what_was_kept_and_is_damaged_is_computed_again(house: Path, damage: Callable[[bytes], bytes]) -> None:
+    first = measured(house, baselines())
+    kept = house / "_build/studies/toy.pickle"
+    whole = kept.read_bytes()
+    kept.write_bytes(damage(whole))
+    assert bookdata.measured("toy") == first
+    assert kept.read_bytes() == whole

@@ -1,7 +1,17 @@
-"""What the article is computed from: the studies that have records here, and figures that somebody published."""
+"""What the article is computed from: the studies that have records here, and figures that somebody published.
+
+Every page is executed in a process of its own, and to compute a study's figures takes seconds: they are kept in
+``_build/`` under a fingerprint of all that they depend on.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle  # of files that this project wrote into its own build folder
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +25,20 @@ THIS_MACHINE = "quick"
 
 PUBLISHED = "published.yaml"
 """Figures of a study that were published without records."""
+
+
+DEPENDENCIES = (
+    "_config.yml",
+    "book/_static/*",
+    "configs/*.yaml",
+    "requirements/report.lock",
+    "studies/*.yaml",
+    "workloads/**/*",
+)
+"""What the pages are computed from, besides ``results/`` and this package."""
+
+NO_RECORDS = (".ipynb", ".log", ".lock")
+"""Endings of what a run leaves in ``results/`` besides its records."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +105,16 @@ def measured(name: str) -> Measured | None:
     folder = paths.results() / name
     if not has_records(folder):
         return None
+    kept = paths.root() / "_build" / "studies" / f"{name}.pickle"
+    key = fingerprint(paths.root(), name)
+    found = _read(kept, key)
+    if found is None:
+        found = _compute(name, folder)
+        _write(kept, key, found)
+    return found
+
+
+def _compute(name: str, folder: Path) -> Measured:
     known = name in settings.names(paths.studies())
     return Measured(
         name=name,
@@ -89,6 +123,26 @@ def measured(name: str) -> Measured | None:
         records=tuple(analysis.load(folder)),
         summary=summary.build(folder),
     )
+
+
+def _read(path: Path, key: str) -> Measured | None:
+    """Return what is kept under a key; None where that is something else, or was never finished."""
+    try:
+        with path.open("rb") as stream:
+            if stream.readline().decode().strip() == key:
+                found = pickle.load(stream)  # noqa: S301
+                return found if isinstance(found, Measured) else None
+    except (OSError, ValueError, EOFError, pickle.UnpicklingError):
+        pass
+    return None
+
+
+def _write(path: Path, key: str, found: Measured) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as stream:
+        stream.write(f"{key}\n".encode())
+        pickle.dump(found, stream, protocol=5)
+    os.replace(stream.name, path)
 
 
 def studies() -> list[Measured]:
@@ -107,3 +161,33 @@ def articles() -> dict[str, Published]:
     """Read the published figures, by the study that they belong to."""
     found = sorted(paths.results().glob(f"*/{PUBLISHED}"))
     return {path.parent.name: published.load(path) for path in found}
+
+
+# -- what it depends on -----------------------------------------------------------------------------------------------
+
+
+def files(root: Path, study: str = ".") -> Iterator[Path]:
+    """Return the records and tables in ``results/``, of one study where it is named: what can be downloaded."""
+    results = root / "results"
+    for path in sorted((results / study).rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(results).parts)
+        if path.is_file() and not hidden and path.suffix not in NO_RECORDS:
+            yield path
+
+
+def fingerprint(root: Path, study: str = ".") -> str:
+    """Return a digest of all that the pages are computed from, or one study's figures: names and contents."""
+    found = (sorted(path for path in root.glob(pattern) if path.is_file()) for pattern in DEPENDENCIES)
+    return _digest([*(path for paths in found for path in paths), *files(root, study)], _CODE)
+
+
+def _digest(found: Iterable[Path], start: str) -> str:
+    digest = hashlib.sha256(start.encode())
+    for path in found:
+        digest.update(f"\0{path}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+_CODE = _digest(sorted(Path(__file__).parent.rglob("*.py")), sys.version)
+"""Of this process: files that change while it runs are not what it computes with."""

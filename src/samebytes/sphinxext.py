@@ -8,11 +8,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,46 +19,14 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 
-from samebytes import __version__
-
-DEPENDENCIES = (
-    "_config.yml",
-    "requirements/report.lock",
-    "configs/*.yaml",
-    "studies/*.yaml",
-    "workloads/**/*.md",
-    "workloads/**/*.yaml",
-    "results/*.json",
-    "results/*/*.json",
-    "results/*/*.yaml",
-)
-"""What the pages are computed from, besides this package."""
-
-DOWNLOADS = ("*.json", "*/*.json", "*/*.yaml", "*/summary.*")
-"""What is offered for download from ``results/``."""
+from samebytes import __version__, bookdata
 
 VEGA = "vega/vega.js"
 
 
-def dependencies(root: Path) -> Iterator[Path]:
-    """Return every file that the pages are computed from."""
-    for pattern in DEPENDENCIES:
-        yield from sorted(path for path in root.glob(pattern) if not path.name.startswith("."))
-    yield from sorted(Path(__file__).parent.rglob("*.py"))
-
-
-def fingerprint(root: Path) -> str:
-    """Return a digest of the interpreter's version and of `dependencies`: names and contents."""
-    digest = hashlib.sha256(sys.version.encode())
-    for path in dependencies(root):
-        digest.update(f"\0{path}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 def outdated(app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
     """Return every page where the fingerprint is another than at the last build that succeeded."""
-    found = fingerprint(Path(app.srcdir))
+    found = bookdata.fingerprint(Path(app.srcdir))
     if getattr(env, "samebytes_fingerprint", None) == found:
         return []
     env.samebytes_fingerprint = found  # type: ignore[attr-defined]
@@ -101,19 +67,13 @@ def publish(app: Sphinx, exception: Exception | None) -> None:
     """Copy into the site what it offers for download: records, tables, and the data of each exhibit."""
     if exception is not None or app.builder.format != "html":
         return
-    copy_records(Path(app.srcdir, "results"), Path(app.outdir, "results"))
-    publish_exhibits(Path(app.srcdir, "_build", "exhibits"), Path(app.outdir), sorted(app.env.found_docs))
-
-
-def copy_records(source: Path, target: Path) -> None:
-    """Copy records and tables into the site."""
-    shutil.rmtree(target, ignore_errors=True)
-    for pattern in DOWNLOADS:
-        for path in source.glob(pattern):
-            if not path.name.startswith("."):
-                copy = target / path.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, copy)
+    root, site = Path(app.srcdir), Path(app.outdir)
+    shutil.rmtree(site / "results", ignore_errors=True)
+    for path in bookdata.files(root):
+        copy = site / path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    publish_exhibits(root / "_build" / "exhibits", site, sorted(app.env.found_docs))
 
 
 def publish_exhibits(source: Path, site: Path, pages: Sequence[str]) -> None:
