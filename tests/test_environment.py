@@ -18,9 +18,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+GROUPS = PYPROJECT["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
-LOCKS = ["report", "engine", "openai2"]
+LOCKS = ["report", "engine", "openai2", "lab"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton", "intel-cmplr-lib-ur"}
 
@@ -95,6 +97,16 @@ def test_openai2_lock_is_the_measuring_path_on_the_older_client(python: str) -> 
     newer = locked("report", python)
     assert newer["openai"].startswith("3.")
     assert "httpx" not in newer
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_lab_lock_is_its_group_and_serves_without_the_report(python: str) -> None:
+    lock = locked("lab", python)
+    for name, bounds in requirements(GROUPS["lab"]).items():
+        assert lock[name] in bounds, name
+    assert not {"openai", "papermill", "altair", "pandas"} & lock.keys()
+    # the server speaks to a kernel of the report environment
+    assert lock["jupyter-client"] == locked("report", python)["jupyter-client"]
 
 
 def test_locks_name_no_index() -> None:

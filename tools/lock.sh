@@ -10,6 +10,7 @@ compile() {
 
 compile --all-extras pyproject.toml --output-file requirements/report.lock
 compile pyproject.toml requirements/openai2.in --output-file requirements/openai2.lock
+compile --group pyproject.toml:lab --output-file requirements/lab.lock
 # an empty SAMEBYTES_TORCH_INDEX leaves the choice to uv's own configuration (UV_FIND_LINKS, UV_INDEX)
 compile --excludes requirements/engine.exclude requirements/engine.in --output-file requirements/engine.lock \
     ${SAMEBYTES_TORCH_INDEX:+--extra-index-url "$SAMEBYTES_TORCH_INDEX" --index-strategy unsafe-best-match}

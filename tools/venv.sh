@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install one environment exactly as its lock says: tools/venv.sh report|engine|openai2
+# Install one environment exactly as its lock says: tools/venv.sh report|engine|openai2|lab
 #
 # Does nothing where the environment is complete and its lock unchanged. Otherwise builds it from nothing, so that
 # what an interrupted or older install left cannot stay.
@@ -53,8 +53,11 @@ if [ "$name" = engine ]; then
     install "$torch" 2>/dev/null || install --index-url "$torch_index" "$torch"
 fi
 install -r "$lock"
-if [ "$name" != engine ]; then # the engine only serves; its lock leaves out what it declares but never loads
-    pip check >/dev/null || pip check
-    pip install -qq --no-deps --no-build-isolation --editable .
-fi
+[ "$name" = engine ] || pip check >/dev/null || pip check # the engine's lock leaves out what it declares but never loads
+case $name in
+report | openai2) pip install -qq --no-deps --no-build-isolation --editable . ;;
+lab) # its kernel is the report environment, where the pages' cells run as they do in a build
+    .venv/report/bin/python -m ipykernel install --prefix "$venv" --name python3 --display-name "Python 3 (samebytes)" >/dev/null 2>&1
+    ;;
+esac
 echo "$mark" >"$venv/complete"
