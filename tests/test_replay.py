@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samebytes import replay
-from samebytes.replay import ARTICLE, Answer, Draft, Settings, Step
+from samebytes.replay import ARTICLE, Answer, Conversation, Draft, Settings, Step
 
 SRC = Path(__file__).parents[1] / "src"
 FIXTURES = Path(__file__).parent / "fixtures" / "replay"
@@ -162,6 +162,22 @@ def test_a_limit_far_away_changes_nothing(text: tuple[list[int], list[int]], set
     assert Answer(prompt, answer, max_model_len=limit).replay(settings) == Answer(prompt, answer).replay(settings)
 
 
+@given(st.lists(texts, min_size=1, max_size=4), any_settings, st.sampled_from(["v1", "v2"]), st.integers(0, 12))
+def test_an_answer_of_a_conversation_is_one_to_all_that_precedes_it(
+    turns: list[tuple[list[int], list[int]]], settings: Settings, runner: replay.Runner, further: int
+) -> None:
+    conversation, before = Conversation(runner), []
+    for prompt, answer in turns:
+        limit = len(before) + len(prompt) + len(answer) + further
+        alone = Answer([*before, *prompt], answer, runner=runner, max_model_len=limit)
+        within = Answer(prompt, answer, runner=runner, max_model_len=limit, conversation=conversation)
+        assert list(within.drafts(settings)) == list(alone.drafts(settings))
+        before += prompt + answer
+        found = within  # what comes later changes nothing
+    Answer([1, 2, 3], [1, 2, 3], runner=runner, conversation=conversation)
+    assert found.replay(settings) == alone.replay(settings)
+
+
 def test_near_the_limit_as_vllm_counted_it() -> None:
     """Counters of vLLM 0.32.0 on answers that run into max_model_len, where drafts of zeros are verified."""
     recorded = json.loads((FIXTURES / "near-limit.json").read_text())
@@ -241,15 +257,19 @@ def traffic(prompts: int, prompt_tokens: int, answer_tokens: int) -> list[tuple[
 
 
 def test_a_sweep_takes_seconds() -> None:
-    """24 prompts by 200 settings in under 2 s on one core (CPU time, so other load does not count)."""
+    """24 prompts by 200 settings in under 2 s on one core: the quickest of three, in CPU time."""
     texts = traffic(24, 1000, 512)
-    start = time.process_time()
-    answers = [Answer(prompt, answer) for prompt, answer in texts]
-    for settings in GRID[::2]:
-        for answer in answers:
-            answer.replay(settings)
     assert len(GRID[::2]) == 200
-    assert time.process_time() - start < 2 * 3
+
+    def seconds() -> float:
+        start = time.process_time()
+        answers = [Answer(prompt, answer) for prompt, answer in texts]
+        for settings in GRID[::2]:
+            for answer in answers:
+                answer.replay(settings)
+        return time.process_time() - start
+
+    assert any(seconds() < 2 for _ in range(3))
 
 
 def test_a_long_transcript_costs_in_proportion() -> None:
@@ -264,3 +284,14 @@ def test_a_long_transcript_costs_in_proportion() -> None:
     long = seconds(100_000, traffic(1, 50_000, 50_000)[0][1])
     assert long < 10 * 4 * max(short, 0.01)
     assert seconds(100_000, [1, 2, 3] * 17_000) < 5
+
+
+def test_a_conversation_costs_what_its_text_costs_once() -> None:
+    """100,000 tokens in 200 turns: indexed for each answer anew, it would be a hundred times as many."""
+    turns = traffic(200, 250, 250)
+    start = time.process_time()
+    conversation = Conversation()
+    answers = [Answer(prompt, answer, conversation=conversation) for prompt, answer in turns]
+    assert sum(answer.replay(ARTICLE).tokens for answer in answers) == 50_000
+    assert len(conversation.tokens) == 100_000
+    assert time.process_time() - start < 5

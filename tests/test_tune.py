@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from ngramfactory import BASELINE_S, FULL_S, NONE_S, pair, quoting
 from samebytes import record as records
@@ -18,9 +18,6 @@ from samebytes.errors import RecordError, UsageError
 from samebytes.replay import ARTICLE, Answer, Settings
 from samebytes.speculation import StepCost
 from samebytes.tune import Sample, Sweep
-
-ROOT = Path(__file__).parents[1]
-
 
 # --- the sweep -----------------------------------------------------------------------------------
 
@@ -161,23 +158,24 @@ def written(path: Path, lines: list[Any]) -> Path:
 
 def test_every_shape_of_transcript_is_read(tmp_path: Path) -> None:
     said = tune.turns(written(tmp_path / "own.jsonl", LINES))
-    assert [(t.id, t.workload) for t in said] == [
-        ("1.1", "transcripts"),
-        ("2.1", "mail"),
-        ("3.1", "transcripts"),
-        ("3.2", "transcripts"),
+    assert [(t.id, t.workload, t.first) for t in said] == [
+        ("1.1", "transcripts", True),
+        ("2.1", "mail", True),
+        ("3.1", "transcripts", True),
+        ("3.2", "transcripts", False),
     ]
-    assert said[1].prompt == f"user\nQuote: {SECRET}\n"
-    assert said[2].prompt == "system\nBe brief.\nuser\nHello\n"
-    assert said[3].prompt == f"{said[2].prompt}assistant\n{said[2].answer}\nuser\nSay {SECRET}\n"
+    assert said[1].prompt == f"user\nQuote: {SECRET}\nassistant\n"
+    assert said[2].prompt == "system\nBe brief.\nuser\nHello\nassistant\n"
+    # from the answer before on
+    assert said[3].prompt == f"\nuser\nSay {SECRET}\nassistant\n"
     assert said[3].answer == SECRET
     # with an answer named apart, the assistant's earlier turns are what it was given
     line = {"messages": [{"role": r, "content": r} for r in ("user", "assistant", "user")], "answer": "b"}
-    given = "user\nuser\nassistant\nassistant\nuser\nuser\n"
-    assert tune.turns(written(tmp_path / "named.jsonl", [line])) == [tune.Turn("1.1", "transcripts", given, "b")]
+    given = "user\nuser\nassistant\nassistant\nuser\nuser\nassistant\n"
+    assert tune.turns(written(tmp_path / "named.jsonl", [line])) == [tune.Turn("1.1", "transcripts", given, "b", True)]
     line = {"prompt": "a\u2028b", "response": "c\u2028d"}
     assert tune.turns(written(tmp_path / "odd.jsonl", [line])) == [
-        tune.Turn("1.1", "transcripts", "a\u2028b", "c\u2028d")
+        tune.Turn("1.1", "transcripts", "a\u2028b", "c\u2028d", True)
     ]
 
 
@@ -198,54 +196,65 @@ def test_a_missing_transcript_is_refused(tmp_path: Path) -> None:
         tune.turns(tmp_path / "none.jsonl")
 
 
-TOKENISE = """
-import json, sys
-from pathlib import Path
-from samebytes import tune
-from samebytes.errors import UsageError
-own, tokenizer = map(Path, sys.argv[1:3])
-sweep = tune.of_transcripts(own, tokenizer, ratio=1.1)
-refused = []
-for path, wrong in ((own, own), (own, Path("none.json")), (own.with_name("short.jsonl"), tokenizer)):
-    try:
-        tune.of_transcripts(path, wrong)
-    except UsageError as error:
-        refused.append(str(error))
-print(json.dumps({
-    "ids": [s.id for s in sweep.samples],
-    "accepted": sweep.samples[0].answer.replay(tune.ARTICLE).accepted_from_prompt,
-    "text": tune.text(sweep), "rows": sweep.rows(), "refused": refused,
-}))
-"""
+def tokenizer_file(path: Path, kind: str) -> Path:
+    """Write the tokenizer.json of a small model of one kind, trained on the lines above."""
+    texts = [json.dumps(line) for line in LINES]
+    if kind == "byte-level BPE":
+        made, trainer = Tokenizer(models.BPE()), trainers.BpeTrainer(vocab_size=400, show_progress=False)
+        trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
+        made.pre_tokenizer = pre_tokenizers.ByteLevel()
+    elif kind == "unigram":
+        made = Tokenizer(models.Unigram())
+        trainer = trainers.UnigramTrainer(vocab_size=100, unk_token="?", special_tokens=["?"], show_progress=False)
+    else:
+        made = Tokenizer(models.WordLevel(unk_token="?"))
+        trainer = trainers.WordLevelTrainer(special_tokens=["?"], show_progress=False)
+        made.pre_tokenizer = pre_tokenizers.Whitespace()
+    # a model's own template would put these into every text
+    made.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    made.train_from_iterator(texts, trainer)
+    made.save(str(path))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["byte-level BPE", "unigram", "word level"])
+def test_own_traffic_is_tokenised_and_only_counted(tmp_path: Path, kind: str) -> None:
+    own = written(tmp_path / "own.jsonl", LINES)
+    sweep = tune.of_transcripts(own, tokenizer_file(tmp_path / "tokenizer.json", kind), ratio=1.1)
+    assert [s.id for s in sweep.samples] == ["1.1", "2.1", "3.1", "3.2"]
+    quoted, first, second = sweep.samples[0].answer, sweep.samples[2].answer, sweep.samples[3].answer
+    assert quoted.replay(ARTICLE).accepted_from_prompt > 0
+    # the conversation's second answer follows on its first
+    assert second.n_prompt > first.n_prompt + first.n_answer
+    assert "merger" not in tune.text(sweep) + json.dumps(sweep.rows())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["own.jsonl", "tokenizer.json"]
+
+
+def test_own_traffic_that_cannot_be_tokenised_is_not_quoted(tmp_path: Path) -> None:
+    own = written(tmp_path / "own.jsonl", LINES)
+    tokenizer = tokenizer_file(tmp_path / "tokenizer.json", "word level")
+    said = tmp_path / "said.json"  # its own message would quote it: invalid type: string "...", expected ...
+    said.write_text(json.dumps(SECRET))
+    short = written(tmp_path / "short.jsonl", [{"prompt": "a", "response": ""}])
+    for path, wrong, words in (
+        (own, own, "own.jsonl is no tokenizer.json"),
+        (own, said, "said.json is no tokenizer.json"),
+        (own, tmp_path / "none.json", "no tokenizer file at"),
+        (short, tokenizer, "short.jsonl holds no answer of two tokens or more"),
+    ):
+        with pytest.raises(UsageError, match=words) as caught:
+            tune.of_transcripts(path, wrong)
+        assert "merger" not in str(caught.value)
 
 
 @pytest.mark.engine
-def test_own_traffic_is_tokenised_and_only_counted(engine_python: Path, embedded_model: Path, tmp_path: Path) -> None:
-    """In the engine's environment, which has the tokenizers package."""
+def test_the_models_own_tokenizer_file(embedded_model: Path, tmp_path: Path) -> None:
     own = written(tmp_path / "own.jsonl", LINES)
-    written(tmp_path / "short.jsonl", [{"prompt": "a", "response": ""}])
-    done = subprocess.run(
-        [engine_python, "-c", TOKENISE, own, embedded_model / "tokenizer.json"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["ids"] == ["1.1", "2.1", "3.1", "3.2"]
-    assert found["accepted"] > 0
-    assert "merger" not in done.stdout
-    assert [r.split(":")[0].split("/")[-1] for r in found["refused"]] == [
-        "own.jsonl is no tokenizer.json",
-        "no tokenizer file at none.json",
-        "short.jsonl holds no answer of two tokens or more",
-    ]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["own.jsonl", "short.jsonl"]
+    sweep = tune.of_transcripts(own, embedded_model / "tokenizer.json")
+    assert sweep.samples[0].answer.replay(ARTICLE).accepted_from_prompt > 0
 
 
 def test_without_the_package_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UsageError, match="pip install tokenizers"):
+    with pytest.raises(UsageError, match=r"pip install 'samebytes\[tune\]'"):
         tune.transcripts(written(tmp_path / "own.jsonl", LINES), tmp_path / "tokenizer.json")

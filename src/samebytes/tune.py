@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from samebytes import record as records
 from samebytes import speculation, stats
 from samebytes.errors import RecordError, UsageError
 from samebytes.record import Record
-from samebytes.replay import ARTICLE, Answer, Replay, Settings
+from samebytes.replay import ARTICLE, Answer, Conversation, Replay, Settings
 from samebytes.speculation import StepCost, answer_of, assumed, replayable
 
 GRID = tuple(
@@ -103,6 +104,10 @@ class Sweep:
     def _which(self, workload: str | None) -> list[int]:
         return [i for i, sample in enumerate(self.samples) if workload in (None, sample.workload)]
 
+    @cached_property
+    def _logs(self) -> dict[Settings, list[float]]:
+        return {settings: [math.log(value) for value in values] for settings, values in self.speed_ups.items()}
+
     def speed_up(self, settings: Settings, workload: str | None = None) -> float:
         """Return the geometric mean of the speed-ups of a workload's prompts, or of all."""
         return stats.geometric_mean([self.speed_ups[settings][i] for i in self._which(workload)])
@@ -110,12 +115,14 @@ class Sweep:
     def best(self, workload: str | None = None) -> Choice:
         """Return the settings of the greatest speed-up; of equals those that draft least."""
         which = self._which(workload)
-        settings = self._best(which)
+        sums = {settings: math.fsum(self._logs[settings][i] for i in which) for settings in self.grid}
+        settings = _greatest(sums, len(which))
         held_out = None
         if len(which) > 1:
             gains = []
             for i in which:
-                chosen = self._best([j for j in which if j != i])
+                rest = {settings: total - self._logs[settings][i] for settings, total in sums.items()}
+                chosen = _greatest(rest, len(which) - 1)
                 gains.append(self.speed_ups[chosen][i] / self.speed_ups[ARTICLE][i])
             held_out = stats.geometric_mean(gains)
         return Choice(
@@ -126,13 +133,6 @@ class Sweep:
             article=self.speed_up(ARTICLE, workload),
             held_out=held_out,
         )
-
-    def _best(self, which: Sequence[int]) -> Settings:
-        def merit(settings: Settings) -> tuple[float, int, int, int]:
-            mean = stats.geometric_mean([self.speed_ups[settings][i] for i in which])
-            return round(mean, 9), -settings.k, settings.min_n, -settings.max_n
-
-        return max(self.grid, key=merit)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per workload (``all`` too) and settings: what is predicted, for charts and tables."""
@@ -159,6 +159,11 @@ class Sweep:
                     }
                 )
         return rows
+
+
+def _greatest(sums: Mapping[Settings, float], n: int) -> Settings:
+    """Return the settings of the greatest sum of ``n`` logs; of equals those that draft least."""
+    return max(sums, key=lambda settings: (round(sums[settings] / n, 9), -settings.k, settings.min_n, -settings.max_n))
 
 
 def flag(settings: Settings) -> str:
@@ -260,12 +265,25 @@ def _load(paths: Iterable[Path]) -> Iterator[Record]:
 
 
 class Turn(NamedTuple):
-    """One answer of a transcript and all that precedes it."""
+    """One answer of a transcript.
+
+    Attributes
+    ----------
+    id : str
+        The line's number and, from 1 on, the answer's own in that line.
+    workload : str
+    prompt : str
+        What precedes it, from the answer before on where the line has one.
+    answer : str
+    first : bool
+        Whether no answer of its line precedes it.
+    """
 
     id: str
     workload: str
     prompt: str
     answer: str
+    first: bool
 
 
 def turns(path: Path) -> list[Turn]:
@@ -273,7 +291,7 @@ def turns(path: Path) -> list[Turn]:
 
     Each line is a JSON object: ``{"messages": [...]}`` as OpenAI's chat has it, every assistant message an answer to
     what precedes it, or ``{"messages": [...], "answer": "..."}``, or ``{"prompt": "...", "response": "..."}``. An
-    optional ``workload`` groups lines. A turn's id is its line's number and its own in that line.
+    optional ``workload`` groups lines.
 
     Raises
     ------
@@ -291,7 +309,7 @@ def turns(path: Path) -> list[Turn]:
         try:
             said = json.loads(line)
             workload = str(said.get("workload", "transcripts"))
-            found += [Turn(f"{number}.{i}", workload, *pair) for i, pair in enumerate(_pairs(said), 1)]
+            found += [Turn(f"{number}.{i}", workload, *pair, first=i == 1) for i, pair in enumerate(_pairs(said), 1)]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UsageError(
                 f"{path}, line {number}: neither {{messages}}, {{messages, answer}} nor {{prompt, response}}"
@@ -300,7 +318,7 @@ def turns(path: Path) -> list[Turn]:
 
 
 def _pairs(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (prompt, answer) of one line."""
+    """Yield (what precedes it from the answer before on, answer) of one line; roles head their messages."""
     if "messages" not in said:
         yield _plain(said["prompt"]), _plain(said["response"])
         return
@@ -308,10 +326,12 @@ def _pairs(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for message in said["messages"]:
         content = _plain(message.get("content") or "")
         if message["role"] == "assistant" and before and "answer" not in said:
-            yield before, content
-        before += f"{message['role']}\n{content}\n"
+            yield f"{before}assistant\n", content
+            before = "\n"
+        else:
+            before += f"{message['role']}\n{content}\n"
     if "answer" in said:
-        yield before, _plain(said["answer"])
+        yield f"{before}assistant\n", _plain(said["answer"])
 
 
 def _plain(content: Any) -> str:
@@ -344,18 +364,21 @@ def transcripts(path: Path, tokenizer: Path) -> list[Sample]:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise UsageError("own transcripts need the tokenizers package: pip install tokenizers") from None
+        raise UsageError("own transcripts need the tokenizers package: pip install 'samebytes[tune]'") from None
     if not tokenizer.is_file():
         raise UsageError(f"no tokenizer file at {tokenizer}: name the tokenizer.json of a Hugging Face model")
     try:
         loaded = Tokenizer.from_file(str(tokenizer))
-    except Exception as error:  # the package raises no narrower one
-        raise UsageError(f"{tokenizer} is no tokenizer.json: {error}") from None
-    found = []
+    except Exception:  # the package raises no narrower one, and quotes the file in its message
+        raise UsageError(f"{tokenizer} is no tokenizer.json of a Hugging Face model") from None
+    found, conversation = [], Conversation()
     for turn in said:
         prompt, answer = (loaded.encode(text, add_special_tokens=False).ids for text in (turn.prompt, turn.answer))
-        if prompt and len(answer) > 1:
-            found.append(Sample(turn.id, turn.workload, Answer(prompt, answer)))
+        if turn.first:
+            conversation = Conversation()
+        if conversation.tokens or prompt:
+            sample = Sample(turn.id, turn.workload, Answer(prompt, answer, conversation=conversation))
+            found += [sample] if len(answer) > 1 else []
     if not found:
         raise UsageError(f"{path} holds no answer of two tokens or more")
     return found
