@@ -18,6 +18,7 @@ from samebytes import (
     execute,
     markdown,
     paths,
+    probe,
     record,
     settings,
     show,
@@ -247,6 +248,38 @@ def tune_command(
     else:
         raise UsageError("name records (results/STUDY, or files in it), or own traffic with --transcripts")
     typer.echo(tune.text(sweep))
+
+
+@app.command(name="probe", epilog="Example: samebytes probe cpu-smollm2-135m baseline --copies 6")
+@_reported
+def probe_command(
+    study: Annotated[str, typer.Argument(help="Study with records in results/.")],
+    config: Annotated[str, typer.Argument(help="Config of the record to probe.")],
+    label: Annotated[str, typer.Option(help="The record; the config's name if left out.")] = "",
+    copies: Annotated[int, typer.Option(help="Then ask each prompt so many times at once; 0: not.", min=0)] = 0,
+    mode: Annotated[
+        str, typer.Option(help="What the server gives as scores: raw_logits or raw_logprobs.")
+    ] = "raw_logits",
+    kv_cache_gib: Annotated[
+        float, typer.Option(help="Room for the KV cache, for probes that share a GPU; 0: as the flags say.", min=0)
+    ] = 0,
+    time_limit: Annotated[float, typer.Option(help="Minutes after which no prompt is begun; 0: no limit.", min=0)] = 0,
+    results_dir: Annotated[str, typer.Option(help="Folder with the study's records; results/ if left out.")] = "",
+) -> None:
+    """Ask a record's prompts again, untimed, and keep what each token won against: results/STUDY/probes/LABEL.json.
+
+    Several probes may run on one machine at once. An interrupted one goes on where it stopped.
+    """
+    found = probe.make(
+        settings.plan({"study": study, "config": config, "label": label, "results_dir": results_dir}),
+        copies=copies,
+        mode=probe.mode(mode),
+        kv_cache_bytes=int(kv_cache_gib * 2**30) or None,
+        time_limit_s=time_limit * 60 or None,
+        say=typer.echo,
+    )
+    reproduced = sum(p.reproduces_until is None for p in found.prompts)
+    typer.echo(f"{found.label}: {found.status}, {reproduced} of {len(found.prompts)} prompts reproduced")
 
 
 @app.command(epilog="Example: samebytes book")
