@@ -227,6 +227,19 @@ def compare_command(
 
 @app.command(name="tune", epilog="Example: samebytes tune results/cpu-smollm2-135m")
 @_reported
+@app.command(name="diff", epilog="Example: samebytes diff cpu-smollm2-135m h200-smollm2-135m --config ngram")
+@_reported
+def diff_command(
+    a: Annotated[str, typer.Argument(help="Study with records in results/, or a folder of records.", metavar="A")],
+    b: Annotated[str, typer.Argument(help="The same study, measured again.", metavar="B")],
+    config: Annotated[list[str] | None, typer.Option(help="Only this config; may be repeated.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+) -> None:
+    """Say what changed between two runs of a study: speeds, bytes, versions, machine, flags, KV pool."""
+    found = diff.compute(diff.read(a), diff.read(b), config or ())
+    typer.echo(summary.to_json(found) if json else diff.text(found), nl=False)
+
+
 def tune_command(
     records: Annotated[list[Path] | None, typer.Argument(help="Records, or folders of them.")] = None,
     transcripts: Annotated[

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samebytes import analysis, definitions, paths, settings, validity, workloads
 from samebytes.errors import RecordError
@@ -22,6 +22,9 @@ from samebytes.findings import Summary
 from samebytes.markdown import to_markdown
 from samebytes.record import Record, Request, write_atomic
 from samebytes.validity import Validity
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FILES = ("summary.md", "summary.csv", "summary.json")
 
@@ -152,9 +155,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def to_json(summary: Summary) -> str:
-    """Return everything as JSON with sorted keys."""
-    return json.dumps(_plain(asdict(summary)), ensure_ascii=False, allow_nan=False, indent=1, sort_keys=True) + "\n"
+def to_json(found: DataclassInstance) -> str:
+    """Return a study's figures, or what changed between two, as JSON with sorted keys."""
+    return json.dumps(_plain(asdict(found)), ensure_ascii=False, allow_nan=False, indent=1, sort_keys=True) + "\n"
 
 
 def csv_rows(summary: Summary) -> list[dict[str, Any]]:
