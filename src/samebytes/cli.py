@@ -14,6 +14,7 @@ from samebytes import (
     __version__,
     bookbuild,
     compare,
+    diff,
     doctor,
     execute,
     markdown,
