@@ -7,12 +7,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from samebytes import pagecheck
 from samebytes.errors import SamebytesError
+from samebytes.run import locked
+
+SHOWN = 10
+"""So many problems are listed."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -24,14 +30,35 @@ def build(root: Path) -> Path:
 
     Raises
     ------
+    UsageError
+        For a page whose cells would not run, and where another build of this project is at it.
     SamebytesError
-        With the failing cell's own message, or with what a page lacks.
+        With the failing cell's own message, or with what is wrong with the pages.
     """
     program = Path(sys.executable).with_name("jupyter-book")
     if not program.exists():
         raise SamebytesError(f"no jupyter-book beside {sys.executable}: install samebytes[book]")
+    pagecheck.check_sources(root, pages(root))
     output = root / "_build"
-    done = subprocess.run(
+    with locked(output / ".book.lock", f"another build is writing {output}; wait for it"):
+        done = _run(program, root)
+        said = _ANSI.sub("", done.stdout)
+        log = output / "book.log"
+        log.write_text(said, encoding="utf-8")
+        if done.returncode:
+            found = [_failure(said, root)]
+        else:
+            found = list(islice(pagecheck.problems(output / "html", pages(root)), SHOWN))
+        if found:
+            # A warning is given once, when its page is read: the next build has to read every page again.
+            (output / ".doctrees" / "environment.pickle").unlink(missing_ok=True)
+            listed = "\n  ".join(found)
+            raise SamebytesError(f"the book was not built: {listed}\n  log: {log}")
+    return output / "html" / f"{pages(root)[0]}.html"
+
+
+def _run(program: Path, root: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [str(program), "build", "--warningiserror", "--keep-going", "--quiet", str(root)],
         cwd=root,
         env=os.environ | {"SAMEBYTES_ROOT": str(root)},
@@ -42,17 +69,6 @@ def build(root: Path) -> Path:
         errors="replace",
         check=False,
     )
-    said = _ANSI.sub("", done.stdout)
-    output.mkdir(exist_ok=True)
-    log = output / "book.log"
-    log.write_text(said, encoding="utf-8")
-    problem = _failure(said, root) if done.returncode else None
-    problem = problem or next(_lacking(root, output / "html"), None)
-    if problem is not None:
-        # A warning is given once, when its page is read: the next build has to read every page again.
-        (output / ".doctrees" / "environment.pickle").unlink(missing_ok=True)
-        raise SamebytesError(f"the book was not built: {problem}\n  log: {log}")
-    return output / "html" / f"{pages(root)[0]}.html"
 
 
 def pages(root: Path) -> list[str]:
@@ -79,17 +95,3 @@ def _failure(said: str, root: Path) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip(" =\n")]
     found = [line for line in lines if re.search(r": (WARNING|ERROR|CRITICAL): |^(WARNING|ERROR): ", line)]
     return next(iter(found or lines[-1:]), "no output").replace(f"{root}{os.sep}", "")
-
-
-def _lacking(root: Path, site: Path) -> Iterator[str]:
-    """Return what the site lacks: a page, its title, or any figure on it."""
-    for page in pages(root):
-        path = site / f"{page}.html"
-        if not path.exists():
-            yield f"{page}.html is missing"
-            continue
-        text = path.read_text(encoding="utf-8")
-        yield from (f"{page}.html has no {what}" for mark, what in _MARKS.items() if mark not in text)
-
-
-_MARKS = {"<h1>": "title", "<data ": "figure from the records (did its cells run?)"}

@@ -11,17 +11,21 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Sequence
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
+from sphinx.util import logging
 
 from samebytes import __version__, bookdata
 
 VEGA = "vega/vega.js"
+
+_LOG = logging.getLogger(__name__)
 
 
 def outdated(app: Sphinx, env: BuildEnvironment, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
@@ -51,6 +55,33 @@ def write_vega(app: Sphinx) -> None:
     path.write_text(f"{mark}(function () {{\n{bundle}\n}})();\n", encoding="utf-8")
 
 
+def trim_icons(site: Path, whole: str) -> None:
+    """Keep of the theme's icons those that some page names: all of them would weigh more than any page.
+
+    Parameters
+    ----------
+    site : Path
+        The built site.
+    whole : str
+        Font Awesome's script, as the theme brings it.
+    """
+    named: set[str] = set()
+    for path in [*site.rglob("*.html"), site / "_static/scripts/pydata-sphinx-theme.js"]:
+        named.update(re.findall(r"fa-([a-z0-9-]+)", path.read_text(encoding="utf-8")))
+
+    def kept(icon: re.Match[str]) -> str:
+        return icon[0] if {icon["name"], *re.findall(r'"([a-z0-9-]+)"', icon["aliases"])} & named else ""
+
+    trimmed = _ICON.sub(kept, whole)
+    (site / ICONS).write_text(trimmed, encoding="utf-8")
+
+
+ICONS = "_static/scripts/fontawesome.js"
+
+_ICON = re.compile(r'"?(?P<name>[a-z0-9-]+)"?:\[\d+,\d+,(?P<aliases>\[[^\]]*\]),"[0-9a-f]+","[^"]*"\],?')
+"""One icon: its name, size, other names, code point and outline."""
+
+
 def page_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Load Vega on pages with a chart only, and nothing of thebe, which would come from another host."""
     if 'class="chart-live"' in context.get("body", ""):
@@ -64,7 +95,7 @@ def page_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], 
 
 
 def publish(app: Sphinx, exception: Exception | None) -> None:
-    """Copy into the site what it offers for download: records, tables, and the data of each exhibit."""
+    """Finish the site: what it offers for download (records, tables, the data of each exhibit), and its icons."""
     if exception is not None or app.builder.format != "html":
         return
     root, site = Path(app.srcdir), Path(app.outdir)
@@ -73,7 +104,15 @@ def publish(app: Sphinx, exception: Exception | None) -> None:
         copy = site / path.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
+    theme = resources.files("pydata_sphinx_theme") / "theme/pydata_sphinx_theme/static"
+    trim_icons(site, (theme / "scripts/fontawesome.js").read_text(encoding="utf-8"))
     publish_exhibits(root / "_build" / "exhibits", site, sorted(app.env.found_docs))
+
+
+def refuse_maths(app: Sphinx, doctree: nodes.document) -> None:
+    """Warn of a formula: to show it, Sphinx would load MathJax from another host. Warnings fail the build."""
+    for node in doctree.findall(lambda node: isinstance(node, (nodes.math, nodes.math_block))):
+        _LOG.warning("a formula would load MathJax from another host: write it as code", location=node)
 
 
 def publish_exhibits(source: Path, site: Path, pages: Sequence[str]) -> None:
@@ -110,6 +149,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_css_file("book.css")
     app.connect("env-get-outdated", outdated)
     app.connect("builder-inited", write_vega)
+    app.connect("doctree-read", refuse_maths)
     app.connect("html-page-context", page_assets, priority=900)
     app.connect("build-finished", publish)
     return {"version": __version__, "parallel_read_safe": True, "parallel_write_safe": True}
