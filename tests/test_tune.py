@@ -42,6 +42,21 @@ def test_the_best_is_the_greatest_and_drafts_least() -> None:
     assert len(tune.GRID) == 400
 
 
+def test_a_choice_can_be_kept_to_lengths_whose_cost_is_known() -> None:
+    cost = StepCost(0.010, 0.010, 0.011, ((3, 0.012), (5, 0.013)), n=6)
+    sweep = Sweep(made(), cost)
+    kept = sweep.best(lengths=dict(cost.full))
+    assert kept.settings.k in (3, 5)
+    assert kept.speed_up == max(sweep.speed_up(s) for s in tune.GRID if s.k in (3, 5))
+    assert [cost.known(k) for k in (1, 3, 4, 5, 6)] == [
+        "interpolated",
+        "measured",
+        "interpolated",
+        "measured",
+        "extrapolated",
+    ]
+
+
 def test_choosing_on_a_prompt_flatters_it() -> None:
     """Two prompts that want opposite settings: on unseen prompts the choice is worse than on seen ones."""
     looping = Sample("a/0", "a", Answer([1], [2, 3] * 40))
@@ -117,6 +132,42 @@ def test_records_give_answers_and_cost(tmp_path: Path) -> None:
     assert len(only.samples) == 6
     # without a baseline a step that drafts nothing stands for its step
     assert only.cost.baseline_s == only.cost.none_s == pytest.approx(NONE_S)
+
+
+def test_a_measured_config_is_held_against_its_prediction() -> None:
+    """Runs whose steps take exactly what the cost says: the prediction made without the run is what it measured."""
+    tuned = Settings(5, 1, 10)
+    baseline, usual = pair()
+    _, chosen = pair(settings=tuned)
+    chosen.label = chosen.config.name = "ngram_tuned"
+    found = tune.trials([baseline, usual, chosen])
+    assert [(t.over, t.workload) for t in found] == [
+        (over, workload) for over in ("baseline", "ngram") for workload in ("code_edit", "rag", None)
+    ]
+    for trial in found:
+        assert (trial.config, trial.settings, trial.cost.known(5)) == ("ngram_tuned", tuned, "measured")
+        assert trial.measured is not None
+        assert trial.predicted == pytest.approx(trial.measured.geometric_mean, rel=0.02)
+        assert trial.measured.n == (6 if trial.workload is None else 3)
+    # its own steps are not what it is predicted from
+    for request in chosen.passes[0].requests:
+        request.decode_tok_s = (request.decode_tok_s or 0) / 2
+        request.chunks = [(2 * t, n) for t, n in request.chunks]
+    slower = tune.trials([baseline, usual, chosen])
+    assert [t.predicted for t in slower] == [t.predicted for t in found]
+    assert not any(t.held for t in slower)
+
+    # before the measurement the prediction stands alone, and it is the same
+    before = tune.trials([baseline, usual], {"ngram_tuned": tuned, "ngram": ARTICLE})
+    assert [(t.config, t.over, t.workload, t.predicted) for t in before] == [
+        (t.config, t.over, t.workload, t.predicted) for t in found
+    ]
+    assert {t.measured for t in before} == {t.held for t in before} == {None}
+
+    # the cost of a run under other circumstances says nothing
+    usual.config.env = {"VLLM_BATCH_INVARIANT": "1"}
+    assert tune.trials([baseline, usual, chosen]) == []
+    assert tune.trials([baseline]) == []
 
 
 def test_records_without_answers_are_refused(tmp_path: Path) -> None:

@@ -98,14 +98,15 @@ def replayable(request: Request) -> bool:
     )
 
 
-def answer_of(record: Record, request: Request, **largest: int) -> Answer:
+def answer_of(record: Record, request: Request, *, max_k: int = 10, max_n: int = 10) -> Answer:
     """Return a request's prompt and answer for replay, under its server's rule and limit."""
     return Answer(
         request.prompt_token_ids or (),
         request.token_ids or (),
         runner=runner_of(record),
         max_model_len=_limit(record),
-        **largest,
+        max_k=max_k,
+        max_n=max_n,
     )
 
 
@@ -359,6 +360,10 @@ class StepCost:
     def reach(self) -> int:
         """Most drafted tokens whose cost is measured; beyond it the cost is extrapolated."""
         return self.full[-1][0]
+
+    def known(self, k: int) -> Literal["measured", "interpolated", "extrapolated"]:
+        """Return how the time of a full draft of ``k`` tokens is known."""
+        return "measured" if k in dict(self.full) else "interpolated" if k < self.reach else "extrapolated"
 
     def seconds(self, found: Replay) -> float:
         """Return how long the steps after the prompt's take."""

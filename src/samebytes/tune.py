@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from samebytes import definitions, speculation, stats
 from samebytes import record as records
-from samebytes import speculation, stats
 from samebytes.errors import RecordError, UsageError
 from samebytes.record import Record
 from samebytes.replay import ARTICLE, Answer, Conversation, Replay, Settings
@@ -112,10 +113,19 @@ class Sweep:
         """Return the geometric mean of the speed-ups of a workload's prompts, or of all."""
         return stats.geometric_mean([self.speed_ups[settings][i] for i in self._which(workload)])
 
-    def best(self, workload: str | None = None) -> Choice:
-        """Return the settings of the greatest speed-up; of equals those that draft least."""
+    def best(self, workload: str | None = None, lengths: Container[int] | None = None) -> Choice:
+        """Return the settings of the greatest speed-up; of equals those that draft least.
+
+        Parameters
+        ----------
+        workload : str or None
+            None: all.
+        lengths : container of int or None
+            Draft lengths (k) to choose from, say those whose cost was measured; None: all.
+        """
         which = self._which(workload)
-        sums = {settings: math.fsum(self._logs[settings][i] for i in which) for settings in self.grid}
+        grid = [settings for settings in self.grid if lengths is None or settings.k in lengths]
+        sums = {settings: math.fsum(self._logs[settings][i] for i in which) for settings in grid}
         settings = _greatest(sums, len(which))
         held_out = None
         if len(which) > 1:
@@ -188,10 +198,9 @@ def text(sweep: Sweep) -> str:
             f"  {best.speed_up:8.2f}  {best.article:10.2f}  {best.gain:4.2f}  {unseen:>22}"
         )
     overall = sweep.best()
-    if overall.settings.k > cost.reach:
-        lines += ["", f"the cost of more than {cost.reach} drafted tokens is extrapolated: measure before you trust it"]
-    elif cost.n and overall.settings.k not in dict(cost.full):
-        lines += ["", f"the cost of {overall.settings.k} drafted tokens is interpolated: measure before you trust it"]
+    known = cost.known(overall.settings.k)
+    if cost.n and known != "measured":
+        lines += ["", f"the cost of {overall.settings.k} drafted tokens is {known}: measure before you trust it"]
     if overall.speed_up > 1:
         lines += ["", flag(overall.settings)]
     else:
@@ -220,12 +229,9 @@ def of_records(paths: Sequence[Path], ratio: float | None = None) -> Sweep:
     Parameters
     ----------
     paths : sequence of Path
-        Records, or folders of them. The answers are those of the first complete run that does not speculate, else of
-        the first that does; the step cost is the mean of all runs that speculate by n-gram and share its model, machine
-        and environment variables.
+        Records, or folders of them; of these the complete ones.
     ratio : float or None
-        Cost of a step that verifies five tokens, in baseline steps, instead of a measured one. With neither,
-        verification counts as free.
+        See `over`.
 
     Raises
     ------
@@ -234,17 +240,40 @@ def of_records(paths: Sequence[Path], ratio: float | None = None) -> Sweep:
     RecordError
         Where a named file is no record.
     """
-    found = list(_load(paths))
+    return over(list(_load(paths)), ratio)
+
+
+def over(found: Sequence[Record], ratio: float | None = None, grid: Sequence[Settings] = GRID) -> Sweep:
+    """Sweep over the answers of complete runs.
+
+    The answers are those of the first run that does not speculate, else of the first that does; the step cost is the
+    mean of all runs that speculate by n-gram and share its model, machine and environment variables.
+
+    Parameters
+    ----------
+    found : sequence of Record
+        The runs.
+    ratio : float or None
+        Cost of a step that verifies five tokens, in baseline steps, instead of a measured one. With neither,
+        verification counts as free.
+    grid : sequence of Settings
+        The settings to try.
+
+    Raises
+    ------
+    UsageError
+        Where no run has answers with token ids.
+    """
     plain = [r for r in found if not speculation.speculates(r)]
     speculated = [r for r in found if speculation.settings_of(r) is not None]
     source = next((r for r in (*plain, *speculated) if samples(r)), None)
     if source is None:
         raise UsageError("no complete record with the token ids of prompts and answers among those named")
     if ratio is not None:
-        return Sweep(samples(source), assumed(ratio))
+        return Sweep(samples(source), assumed(ratio), grid)
     alike = [r for r in speculated if speculation.circumstances(r) == speculation.circumstances(source)]
     costs = [speculation.cost_of(r, speculation.plain_of(r, plain, source.config.name)) for r in alike]
-    return Sweep(samples(source), speculation.pool([c for c in costs if c is not None]) or assumed())
+    return Sweep(samples(source), speculation.pool([c for c in costs if c is not None]) or assumed(), grid)
 
 
 def _load(paths: Iterable[Path]) -> Iterator[Record]:
@@ -259,6 +288,112 @@ def _load(paths: Iterable[Path]) -> Iterator[Record]:
                 raise
             if found.status == "complete":
                 yield found
+
+
+# --- what came of it -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Settings that were measured, or shall be, against what replay says of them without their own runs.
+
+    Attributes
+    ----------
+    config : str
+    settings : Settings
+    cost : StepCost
+        Of the other configs' runs.
+    over : str
+        The config that the ratios are to.
+    workload : str or None
+        None: all.
+    predicted : float
+        Ratio of decode rates: geometric mean over the prompts that were timed with both configs, or so far with the
+        other one.
+    measured : RatioEstimate or None
+        The same of the measured rates, each prompt's the geometric mean over its config's runs; None before the
+        measurement.
+    """
+
+    config: str
+    settings: Settings
+    cost: StepCost
+    over: str
+    workload: str | None
+    predicted: float
+    measured: stats.RatioEstimate | None
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the measured ratio's interval holds the predicted one; None where there is no interval."""
+        found = None if self.measured is None else self.measured.t_interval
+        return None if found is None else found.low <= self.predicted <= found.high
+
+
+def trials(
+    found: Sequence[Record],
+    planned: Mapping[str, Settings] | None = None,
+    *,
+    baseline: str = "baseline",
+    usual: str = "ngram",
+) -> list[Trial]:
+    """Hold every config with other n-gram settings than the article's against its prediction.
+
+    Parameters
+    ----------
+    found : sequence of Record
+        A study's runs.
+    planned : mapping of str to Settings or None
+        Configs that may have no run yet.
+    baseline, usual : str
+        Configs that the ratios are to.
+
+    Returns
+    -------
+    list of Trial
+        By config, then over the baseline and over ``usual``, then by workload and over all. Without those that no other
+        config in the same `speculation.circumstances` gives a step cost for.
+    """
+    complete = speculation.complete(found)
+    first = next((r for r in complete if r.config.name == usual), None)
+    if first is None or speculation.settings_of(first) is None:
+        return []
+    alike = [r for r in complete if speculation.circumstances(r) == speculation.circumstances(first)]
+    ran = {r.config.name: flag for r in alike if (flag := speculation.settings_of(r)) is not None}
+    rates = {name: _rates(r for r in alike if r.config.name == name) for name in (baseline, *ran)}
+    result: list[Trial] = []
+    for config, settings in {**(planned or {}), **ran}.items():
+        if settings == ARTICLE:
+            continue
+        sweep = over([r for r in alike if r.config.name != config], None, (settings, ran[usual]))
+        if not sweep.cost.n:
+            continue
+        chosen, others = sweep.speed_ups[settings], sweep.speed_ups[ran[usual]]
+        ratios = {baseline: chosen, usual: [a / b for a, b in zip(chosen, others, strict=True)]}
+        for reference, workload in product(ratios, (*sweep.workloads, None)):
+            timed = rates[reference].keys() & rates.get(config, rates[reference]).keys()
+            predicted = {
+                sample.id: ratio
+                for sample, ratio in zip(sweep.samples, ratios[reference], strict=True)
+                if sample.id in timed and workload in (None, sample.workload)
+            }
+            if predicted:
+                measured = None
+                if config in rates:
+                    pairs = ([rates[name][key] for key in predicted] for name in (config, reference))
+                    measured = stats.paired_ratio(*pairs)
+                mean = stats.geometric_mean(list(predicted.values()))
+                result.append(Trial(config, settings, sweep.cost, reference, workload, mean, measured))
+    return result
+
+
+def _rates(runs: Iterable[Record]) -> dict[str, float]:
+    """Return decode tok/s by prompt: the geometric mean over runs, of answers that count for speed."""
+    found: dict[str, list[float]] = {}
+    for request in (request for run in runs for request in run.sequential()):
+        if request.decode_tok_s and definitions.counts_for_speed(request.completion_tokens):
+            found.setdefault(request.id, []).append(request.decode_tok_s)
+    return {key: stats.geometric_mean(values) for key, values in found.items()}
 
 
 # --- own traffic ---------------------------------------------------------------------------------
