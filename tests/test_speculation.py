@@ -10,8 +10,8 @@ import pytest
 
 from ngramfactory import BASELINE_S, FULL_S, NONE_S, PART_S, pair
 from recordfactory import a_record
+from samebytes import analysis, replay, speculation
 from samebytes import record as records
-from samebytes import replay, speculation
 from samebytes.errors import UsageError
 from samebytes.record import Record, Request
 from samebytes.replay import ARTICLE, Answer, Settings
@@ -428,7 +428,7 @@ def test_a_study_is_predicted_run_by_run() -> None:
 
 @pytest.mark.parametrize("study", [s for s in STUDIES if s != FIXTURES], ids=lambda path: path.name)
 def test_a_cost_for_each_kind_predicts_better_than_one(study: Path) -> None:
-    found = [records.load(path) for path in sorted(study.glob("*.json")) if path.name != "summary.json"]
+    found = analysis.load(study)
     own = [f for f in speculation.forecasts(found, ["baseline", "baseline_batch_invariant"]) if f.label == f.costs]
     assert own
     for forecast in own:
