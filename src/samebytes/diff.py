@@ -30,15 +30,16 @@ OUTCOMES = ("same", UP_TO_THE_LIMIT, *(verdict for verdict in compare.VERDICTS i
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: a study's records and, once they are asked for, the figures computed from them."""
+    """One of the two: a study's records, and its figures where they are computed already."""
 
     name: str
     records: tuple[Record, ...]
+    known: Summary | None = None
 
     @cached_property
     def summary(self) -> Summary:
         """The study's figures."""
-        return analysis.summarise(self.records)
+        return self.known or analysis.summarise(self.records)
 
 
 @dataclass(frozen=True)
@@ -202,20 +203,12 @@ def compute(a: Side, b: Side, configs: Sequence[str] = ()) -> Changes:
     UsageError
         Where both sides are the same records, have no config or no prompt in common, or a config is not shared.
     """
-    if [r.model_dump() for r in a.records] == [r.model_dump() for r in b.records]:
-        raise UsageError(f"{a.name} and {b.name} are the same records: name two runs of a study")
-    ours, theirs = analysis.groups(a.records), analysis.groups(b.records)
-    shared = [name for name in ours if name in theirs]
-    if not shared:
-        raise UsageError(
-            f"{a.name} and {b.name} have no config with a complete run in common: "
-            f"{a.name} has {_listed(ours)}; {b.name} has {_listed(theirs)}"
-        )
+    ours, theirs, prompts = shared(a, b)
+    both = [name for name in ours if name in theirs]
     for name in configs:
-        if name not in shared:
-            raise unknown("config that both have", name, shared)
-    prompts = _shared_prompts(a, b, ours, theirs)
-    chosen = [name for name in shared if not configs or name in configs]
+        if name not in both:
+            raise unknown("config that both have", name, both)
+    chosen = [name for name in both if not configs or name in configs]
     return Changes(
         a=a.name,
         b=b.name,
@@ -225,8 +218,35 @@ def compute(a: Side, b: Side, configs: Sequence[str] = ()) -> Changes:
         cautions=tuple(_cautions(a, b, ours, theirs, prompts)),
         changed=tuple(_changed({name: (ours[name][0], theirs[name][0]) for name in chosen})),
         configs=tuple(_config(name, (a, ours[name]), (b, theirs[name]), prompts) for name in chosen),
-        effects=tuple(_effects(a, b, shared, chosen, prompts)),
+        effects=tuple(_effects(a, b, both, chosen, prompts)),
     )
+
+
+def shared(a: Side, b: Side) -> tuple[dict[str, list[Record]], dict[str, list[Record]], list[str]]:
+    """Return the complete runs of each side by config, and the ids of the prompts that both sent, byte for byte.
+
+    Raises
+    ------
+    UsageError
+        Where both are the same records, or have no config or no prompt in common.
+    """
+    if list(a.records) == list(b.records):
+        raise UsageError(f"{a.name} and {b.name} are the same records: name two runs of a study")
+    ours, theirs = analysis.groups(a.records), analysis.groups(b.records)
+    if not ours.keys() & theirs.keys():
+        raise UsageError(
+            f"{a.name} and {b.name} have no config with a complete run in common: "
+            f"{a.name} has {_listed(ours)}; {b.name} has {_listed(theirs)}"
+        )
+    first, *others = [{p.id: p.sha256 for p in group[0].prompts} for side in (ours, theirs) for group in side.values()]
+    prompts = [key for key, digest in first.items() if all(other.get(key) == digest for other in others)]
+    if not prompts:
+        one, two = (sorted({p.id for group in side.values() for p in group[0].prompts}) for side in (ours, theirs))
+        raise UsageError(
+            f"{a.name} and {b.name} have no prompt in common (same name, same bytes): "
+            f"{a.name} sent {_listed(one)}; {b.name} sent {_listed(two)}"
+        )
+    return ours, theirs, prompts
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -238,21 +258,6 @@ def _setup(side: Side) -> str:
     starts = sorted(launch.started for record in side.records for launch in record.launches)
     began = f", from {starts[0][:10]}" if starts else ""
     return f"{found.model} on {found.machine}, vLLM {found.vllm or NONE}{began}"
-
-
-def _shared_prompts(
-    a: Side, b: Side, ours: Mapping[str, Sequence[Record]], theirs: Mapping[str, Sequence[Record]]
-) -> list[str]:
-    """Return the ids of the prompts that all runs of both sides sent, with the same bytes, in A's order."""
-    first, *others = [{p.id: p.sha256 for p in group[0].prompts} for side in (ours, theirs) for group in side.values()]
-    shared = [key for key, digest in first.items() if all(other.get(key) == digest for other in others)]
-    if not shared:
-        one, two = (sorted({p.id for group in side.values() for p in group[0].prompts}) for side in (ours, theirs))
-        raise UsageError(
-            f"{a.name} and {b.name} have no prompt in common (same name, same bytes): "
-            f"{a.name} sent {_listed(one)}; {b.name} sent {_listed(two)}"
-        )
-    return shared
 
 
 def _cautions(

@@ -1,0 +1,73 @@
+"""Blocks of the page about another machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bookhouse import IDS, baselines, make, measured, text
+from recordfactory import a_record
+from samebytes import bookdata, paths
+from samebytes.pages import changes
+from samebytes.record import MachineInfo, ModelInfo, Record, Versions
+
+CARD = MachineInfo(gpu="a <card>", cpu="a cpu", cpu_cores=2, memory_bytes=2**33)
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
+    return make(tmp_path)
+
+
+def on_a_card(label: str, config: str | None = None, **changed: object) -> Record:
+    versions = Versions(vllm="0.40.0", samebytes="0", client_python="3.11", openai="2.34")
+    given = {"ids": IDS, "machine": CARD, "versions": versions} | changed
+    return a_record(label, config, **given)  # type: ignore[arg-type]
+
+
+def two(house: Path) -> str:
+    measured(house, [*baselines(), a_record("ngram", ids=IDS, rate=20.0)], "here")
+    there = [
+        on_a_card("baseline", texts={"rag/0": "<b>another</b>"}, rate=40.0),
+        on_a_card("ngram", rate=40.0, texts={"rag/0": "<b>another</b>"}),
+    ]
+    measured(house, there, "there")
+    return changes.everything(bookdata.studies())
+
+
+def test_a_pair_of_studies_is_read_from_the_cpu_to_the_card(house: Path) -> None:
+    block = text(two(house))
+    assert block.startswith("a &lt;card&gt; against a cpu A is some/model on a cpu")
+    assert "With no flag at all, 8 of 9 answers came out the same on a &lt;card&gt; as on a cpu" in block
+    assert "On a cpu alone, these keep the bytes of the baseline: ngram 9 of 9 ." in block
+    assert "rag/0 differs, 0 differs (no control), 0" in block
+    assert "vllm versions 0.32.0 0.40.0 all" in block
+    assert "gpu machine – a &lt;card&gt; all" in block
+
+
+def test_speeds_and_gains_stand_with_their_ratios(house: Path) -> None:
+    block = text(two(house))
+    assert "baseline code edits 10.0 40.0 4.00 × [ 4.00 , 4.00 ] 1.00 × faster" in block
+    assert "ngram baseline code edits 2.00 × [ 2.00 , 2.00 ] 1.00 × [ 1.00 , 1.00 ] 0.50 ×" in block
+    assert "gains less" in block
+
+
+def test_each_table_has_its_data_under_a_name_of_the_pair(house: Path) -> None:
+    block = two(house)
+    (path,) = paths.exhibits().glob("changes-bytes-here-there.*.json")
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert [(row["config"], row["same"], row["differs"]) for row in rows] == [("baseline", 8, 1), ("ngram", 8, 0)]
+    assert block.count("<figure") == 6
+    assert "samebytes diff here there" in text(block)
+
+
+def test_studies_that_share_no_model_or_no_prompt_are_no_pair(house: Path) -> None:
+    measured(house, baselines(), "here")
+    other = ModelInfo(id="another/model")
+    measured(house, [on_a_card("baseline", model=other)], "other-model")
+    measured(house, [on_a_card("baseline", ids=["rag/9"])], "other-prompts")
+    assert changes.pairs(bookdata.studies()) == []
+    assert "No two studies share a model" in changes.everything(bookdata.studies())
