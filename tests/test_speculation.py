@@ -432,4 +432,4 @@ def test_a_cost_for_each_kind_predicts_better_than_one(study: Path) -> None:
     own = [f for f in speculation.forecasts(found, ["baseline", "baseline_batch_invariant"]) if f.label == f.costs]
     assert own
     for forecast in own:
-        assert forecast.by_kind.median <= max(0.1, forecast.one_cost.median)
+        assert forecast.by_kind.median <= max(0.15, forecast.one_cost.median)
