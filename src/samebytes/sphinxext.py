@@ -3,6 +3,7 @@
 - A page is executed again when a record, a prompt, a config, a study, the code or the lock changed: Sphinx itself only
   looks at the page's text.
 - Charts get Vega from this site: no page asks another host for anything.
+- Headings that cells make are in a page's contents.
 - Records, tables and the data of each figure can be downloaded from the site.
 """
 
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 
-from samebytes import __version__, bookdata
+from samebytes import __version__, bookdata, prose
 
 VEGA = "vega/vega.js"
 
@@ -55,6 +57,35 @@ def write_vega(app: Sphinx) -> None:
     path.write_text(f"{mark}(function () {{\n{bundle}\n}})();\n", encoding="utf-8")
 
 
+def list_headings(app: Sphinx, doctree: nodes.document) -> None:
+    """Add the headings that cells make to the page's contents: Sphinx knows those of the page's text only."""
+    page = app.env.docname
+    entries = {link["anchorname"]: link.parent.parent for link in app.env.tocs[page].findall(nodes.reference)}
+    above: list[tuple[int, Any]] = []  # levels and entries that the next heading may stand under
+    for raw in doctree.findall(nodes.raw):
+        section = raw.parent
+        while section is not None and not isinstance(section, nodes.section):
+            section = section.parent
+        for level, anchor, text in _HEADING.findall(raw.astext()) if section else ():
+            top = next(entries[key] for key in (f"#{section['ids'][0]}", "") if key in entries)
+            if not above or above[0][1] is not top:
+                above = [(0, top)]
+            while above[-1][0] >= int(level):
+                above.pop()
+            title = prose.plain(_LINK.sub("", text))
+            link = nodes.reference("", title, internal=True, refuri=page, anchorname=f"#{anchor}")
+            entry = nodes.list_item("", addnodes.compact_paragraph("", "", link))
+            if not isinstance(above[-1][1][-1], nodes.bullet_list):
+                above[-1][1].append(nodes.bullet_list())
+            above[-1][1][-1].append(entry)
+            above.append((int(level), entry))
+
+
+_HEADING = re.compile(r'<h([2-6]) id="([^"]+)">(.*?)</h\1>', re.DOTALL)
+
+_LINK = re.compile(r'<a class="headerlink".*?</a>')
+
+
 def trim_icons(site: Path, whole: str) -> None:
     """Keep of the theme's icons those that some page names: all of them would weigh more than any page.
 
@@ -82,11 +113,22 @@ _ICON = re.compile(r'"?(?P<name>[a-z0-9-]+)"?:\[\d+,\d+,(?P<aliases>\[[^\]]*\]),
 """One icon: its name, size, other names, code point and outline."""
 
 
+ASSETS = {
+    'class="chart-live"': (VEGA, "charts.js"),
+    "data-stepper": ("stepper.js", "interactive.css"),
+    "data-explorer": ("explorer.js", "interactive.css"),
+}
+"""Scripts and styles, beside those of every page, that a page with such a mark loads."""
+
+
 def page_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Load Vega on pages with a chart only, and nothing of thebe, which would come from another host."""
-    if 'class="chart-live"' in context.get("body", ""):
-        app.add_js_file(VEGA, loading_method="defer")
-        app.add_js_file("charts.js", loading_method="defer")
+    """Load what a page's figures need, and nothing of thebe, which would come from another host."""
+    wanted = [names for mark, names in ASSETS.items() if mark in context.get("body", "")]
+    for name in dict.fromkeys(name for names in wanted for name in names):
+        if name.endswith(".css"):
+            app.add_css_file(name)
+        else:
+            app.add_js_file(name, loading_method="defer")
     context["script_files"] = [
         script
         for script in context.get("script_files", [])
@@ -150,6 +192,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-get-outdated", outdated)
     app.connect("builder-inited", write_vega)
     app.connect("doctree-read", refuse_maths)
+    app.connect("doctree-read", list_headings, priority=900)  # after Sphinx has read the page's own
     app.connect("html-page-context", page_assets, priority=900)
     app.connect("build-finished", publish)
     return {"version": __version__, "parallel_read_safe": True, "parallel_write_safe": True}
