@@ -1,14 +1,19 @@
 // Replace each chart's static picture by the interactive chart; where that fails, the picture stays.
+// Text and lines are drawn in currentColor, so that they follow the page's theme.
 (() => {
   function draw(figure) {
     const spec = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+    const live = figure.querySelector(".chart-live");
     const actions = { export: { svg: true, png: true }, source: false, compiled: false, editor: false };
-    const options = { mode: "vega-lite", renderer: "svg", actions };
     figure.classList.add("chart-drawn"); // before drawing: a hidden element has no width
-    vegaEmbed(figure.querySelector(".chart-live"), spec, options).catch((error) => {
-      figure.classList.remove("chart-drawn");
-      console.error(error);
-    });
+    vegaEmbed(live, spec, { mode: "vega-lite", renderer: "svg", actions })
+      .then(() => {
+        if (live.scrollWidth > live.clientWidth) live.tabIndex = 0; // to be scrolled from the keyboard
+      })
+      .catch((error) => {
+        figure.classList.remove("chart-drawn");
+        console.error(error);
+      });
   }
 
   document.querySelectorAll("figure.chart").forEach(draw);

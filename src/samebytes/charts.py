@@ -34,7 +34,14 @@ LINE = 24
 PALETTE = ("#1f7fc4", "#d55e00", "#109a6e", "#a366c9", "#b8860b")
 """Colours with a contrast of 3:1 or more against white and against the dark page, apart for colour-blind readers."""
 
-Chart = altair.LayerChart | altair.FacetChart | altair.ConcatChart
+Chart = (
+    altair.Chart
+    | altair.LayerChart
+    | altair.FacetChart
+    | altair.ConcatChart
+    | altair.HConcatChart
+    | altair.VConcatChart
+)
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 
@@ -162,6 +169,8 @@ def rows(chart: Chart) -> list[dict[str, Any]]:
 def drawing(chart: Chart, description: str, *, label: str) -> Html:
     """Return a chart: the static picture, which a script replaces by the interactive chart, and its description.
 
+    A chart of one plot is as wide as its column; one of several keeps its width and scrolls where that is too wide.
+
     Parameters
     ----------
     description : str
@@ -169,8 +178,9 @@ def drawing(chart: Chart, description: str, *, label: str) -> Html:
     label : str
         ``id`` of the description, unique on the page.
     """
-    live = spec(chart, width="container", description=plain(description))
-    static = svg(spec(chart, width=WIDTH)).replace("<svg ", '<svg aria-hidden="true" ', 1)
+    single = isinstance(chart, (altair.Chart, altair.LayerChart))
+    live = spec(chart, description=plain(description), **_width("container", single))
+    static = svg(spec(chart, **_width(WIDTH, single))).replace("<svg ", '<svg aria-hidden="true" ', 1)
     data = json.dumps(live, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return html(
         '<p class="visually-hidden" id="{}">{}</p>'
@@ -182,6 +192,10 @@ def drawing(chart: Chart, description: str, *, label: str) -> Html:
         Html(static),
         Html(data),
     )
+
+
+def _width(width: object, single: bool) -> dict[str, Any]:
+    return {"width": width} if single else {}
 
 
 def embed(chart: Chart, description: str, caption: object) -> Html:

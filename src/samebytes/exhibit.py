@@ -184,7 +184,10 @@ def chart(
     from samebytes import charts  # altair: only on pages with a chart
 
     rows = charts.rows(chart) if data is None else data
-    body = charts.drawing(chart, description, label=f"{name}-description")
+    try:
+        body = charts.drawing(chart, description, label=f"{name}-description")
+    except ValueError as error:
+        raise UsageError(f"exhibit {name!r}: a value in its chart is no number: {error}") from None
     return _exhibit("chart", name, body, caption, origin, rows, twin="The figures of this chart")
 
 

@@ -137,6 +137,22 @@ def code(text: str) -> Html:
     return Html(html("<code>{}</code>", text).replace("_", "_<wbr>"))
 
 
+def heading(anchor: str, text: object, level: int = 3) -> Html:
+    """Return a heading inside of a cell; `samebytes.sphinxext` lists it in the page's contents.
+
+    Parameters
+    ----------
+    anchor : str
+        ``id``, unique on the page.
+    text : object
+        What it says.
+    level : int
+        1 is the page's title.
+    """
+    link = html('<a class="headerlink" href="#{}" title="Link to this heading">#</a>', anchor)
+    return html('<h{} id="{}">{}{}</h{}>', level, anchor, text, link, level)
+
+
 def paragraph(template: str, *parts: object) -> Html:
     """Return a paragraph, filled like `html`."""
     return html("<p>{}</p>", html(template, *parts))

@@ -63,22 +63,24 @@ def list_headings(app: Sphinx, doctree: nodes.document) -> None:
     entries = {link["anchorname"]: link.parent.parent for link in app.env.tocs[page].findall(nodes.reference)}
     above: list[tuple[int, Any]] = []  # levels and entries that the next heading may stand under
     for raw in doctree.findall(nodes.raw):
-        section = raw.parent
-        while section is not None and not isinstance(section, nodes.section):
-            section = section.parent
-        for level, anchor, text in _HEADING.findall(raw.astext()) if section else ():
-            top = next(entries[key] for key in (f"#{section['ids'][0]}", "") if key in entries)
+        for level, anchor, text in _HEADING.findall(raw.astext()):
+            top = entries.get(f"#{_section(raw)['ids'][0]}") or entries[""]
             if not above or above[0][1] is not top:
                 above = [(0, top)]
             while above[-1][0] >= int(level):
                 above.pop()
-            title = prose.plain(_LINK.sub("", text))
+            title = prose.plain(prose.Html(_LINK.sub("", text)))
             link = nodes.reference("", title, internal=True, refuri=page, anchorname=f"#{anchor}")
             entry = nodes.list_item("", addnodes.compact_paragraph("", "", link))
             if not isinstance(above[-1][1][-1], nodes.bullet_list):
                 above[-1][1].append(nodes.bullet_list())
             above[-1][1][-1].append(entry)
             above.append((int(level), entry))
+
+
+def _section(node: Any) -> Any:
+    """Return the section that a node stands in."""
+    return node if isinstance(node, nodes.section) else _section(node.parent)
 
 
 _HEADING = re.compile(r'<h([2-6]) id="([^"]+)">(.*?)</h\1>', re.DOTALL)
