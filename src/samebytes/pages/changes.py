@@ -68,7 +68,13 @@ class Blocks:
             count(len(found.configs), source=self.command),
             code(self.command),
         )
-        return join([shared, prose.bullets([given(caution, source=self.command) for caution in found.cautions])])
+        return join(
+            [
+                shared,
+                self.conclusion(),
+                prose.bullets([given(caution, source=self.command) for caution in found.cautions]),
+            ]
+        )
 
     def conclusion(self) -> Html:
         """Return how many answers changed with the machine alone, and for whom the flag does more."""
@@ -277,20 +283,11 @@ def _flat(name: str, found: RatioEstimate | None) -> dict[str, object]:
     }
 
 
-def everything(found: Sequence[Measured]) -> Html:
-    """Return all blocks of each pair of studies."""
-    parts = []
-    for a, b in pairs(found):
-        of_pair = Blocks(a, b)
-        parts += [
-            html('<h2 id="{}">{} against {}</h2>', f"from-{a.name}-to-{b.name}", of_pair.b, of_pair.a),
-            of_pair.lead(),
-            of_pair.conclusion(),
-            of_pair.bytes(),
-            of_pair.prompts(),
-            of_pair.speeds(),
-            of_pair.effects(),
-            of_pair.memory(),
-            of_pair.differences(),
-        ]
-    return join(parts) or paragraph("No two studies share a model, prompts and a config yet.")
+def blocks(found: Sequence[Measured]) -> list[Blocks]:
+    """Return the blocks of each pair of studies."""
+    return [Blocks(a, b) for a, b in pairs(found)]
+
+
+def none_yet() -> Html:
+    """Return what stands where no two studies can be compared."""
+    return paragraph("No two studies share a model, prompts and a config yet.")
