@@ -1,10 +1,10 @@
 """A process tree that lives, dies and answers as vLLM's does: API server, engine core below it, worker below that.
 
 Run as ``python standin_engine.py --port N --served-model-name NAME``. It loads nothing and answers ``/health``,
-``/version``, ``/v1/models``, ``/metrics`` and streamed chat completions, whose words are the prompt's own and whose
-tokens the counters count; `standin_project` makes a vLLM installation of it. Its options are the ways in which a real
-one misbehaves; further ones may stand in ``STANDIN_OPTIONS``, so that two starts of one command line can differ, and
-vLLM's flags are taken as they come. Standard library only.
+``/version``, ``/v1/models``, ``/metrics`` and chat completions (streamed, or whole with candidates), whose words are
+the prompt's own and whose tokens the counters count; `standin_project` makes a vLLM installation of it. Its options
+are the ways in which a real one misbehaves; further ones may stand in ``STANDIN_OPTIONS``, so that two starts of one
+command line can differ, and vLLM's flags are taken as they come. Standard library only.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--refuse", help="HTTP 400 for prompts that hold this word")
     parser.add_argument("--reset-after", type=int, help="so many answers, then the counters start again at 0")
     parser.add_argument("--die-after", type=int, help="so many answers, then the engine dies in the middle of the next")
+    parser.add_argument(
+        "--stray", type=int, help="where an answer with candidates has another token than a streamed one"
+    )
     parser.add_argument("--linger-s", type=float, default=0.0, help="how long the API server outlives the engine")
     known, _ = parser.parse_known_args([*sys.argv[1:], *shlex.split(os.environ.get("STANDIN_OPTIONS", ""))])
     return known
@@ -196,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
                 if args.reset_after is not None and engine.answers == args.reset_after + 1:
                     engine.zero()
             try:
-                self.answer(prompt, body)
+                self.answer(prompt, body) if body.get("stream") else self.scored(prompt, body)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the client has gone
             finally:
@@ -249,6 +252,30 @@ class Handler(BaseHTTPRequestHandler):
             event([choice])
         event([])
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def scored(self, prompt: str, body: dict[str, Any]) -> None:
+        """Give one whole answer with the candidates of each token, some of them exact ties."""
+        told, reason = steps(prompt, body["max_tokens"], bool(self.engine.args.speculative_config))
+        ids = [token_id(token) for step in told for token in step.tokens]
+        if self.engine.args.stray is not None and len(ids) > self.engine.args.stray:
+            ids[self.engine.args.stray] += 1
+        time.sleep(self.engine.args.step_s * len(ids))
+        content = []
+        for at, chosen in enumerate(ids):
+            scores = {chosen + i: 20.0 - (at % 4) * 0.125 - i + (i > 0) for i in range(body["top_logprobs"])}
+            scores[chosen] = 20.0
+            top = [{"token": f"token_id:{token}", "logprob": score, "bytes": []} for token, score in scores.items()]
+            content.append({**top[0], "top_logprobs": top})
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": "".join(token for step in told for token in step.tokens)},
+            "finish_reason": reason,
+            "logprobs": {"content": content},
+            "token_ids": ids,
+        }
+        usage = {"prompt_tokens": 1, "completion_tokens": len(ids), "total_tokens": len(ids) + 1}
+        head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": self.model}
+        self.whole(200, json.dumps({**head, "choices": [choice], "usage": usage}))
 
     def authorised(self) -> bool:
         key = self.engine.args.api_key

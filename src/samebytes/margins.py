@@ -224,10 +224,9 @@ def moves(answers: Iterable[tuple[Trace, Sequence[float | None], bool]]) -> Move
     return Moves(tuple(sorted(values)), unseen, compared, parted)
 
 
-def between(reference: Mapping[str, Trace], other: Mapping[str, Trace]) -> Moves:
-    """Return how far the reference's gaps moved in other answers to the same prompts."""
-    both = ((trace, other[key]) for key, trace in reference.items() if key in other)
-    return moves((one, gaps(one, two), one.tokens != two.tokens) for one, two in both)
+def between(pairs: Iterable[tuple[Trace, Trace]]) -> Moves:
+    """Return how far gaps moved from an answer to another one to the same prompt."""
+    return moves((one, gaps(one, two), one.tokens != two.tokens) for one, two in pairs)
 
 
 # -- verdicts ---------------------------------------------------------------------------------------------------------
@@ -368,7 +367,7 @@ def explain(
     """
     judged = {key: c for key, c in comparisons.items() if key in reference and key in candidate and c.cls != "missing"}
     threshold = yardstick.quantile(YARDSTICK_QUANTILE) if yardstick else None
-    config = between(reference, candidate)
+    config = between((reference[key], candidate[key]) for key in reference if key in candidate)
     significant = digits((*reference.values(), *candidate.values()))
     names = list(dict.fromkeys(reference[key].workload for key in judged))
     ordered = {

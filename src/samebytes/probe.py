@@ -16,15 +16,31 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import openai
 from pydantic import ConfigDict, Field, ValidationError
 
-from samebytes import engine, fairness, machine, margins, model, paths, record, server, serverlog, settings, workloads
+from samebytes import (
+    analysis,
+    compare,
+    engine,
+    fairness,
+    machine,
+    margins,
+    model,
+    paths,
+    record,
+    server,
+    serverlog,
+    settings,
+    workloads,
+)
+from samebytes.compare import Comparison
 from samebytes.errors import EngineError, RecordError, UsageError, unknown
-from samebytes.margins import Moves, Trace
+from samebytes.margins import Explanation, Moves, Trace
 from samebytes.record import ConfigInfo, Launch, MachineInfo, ModelInfo, Part, Record, Sampling, Versions
 from samebytes.run import Say, differences, locked
 from samebytes.settings import Plan
@@ -167,6 +183,87 @@ def complete(folder: Path) -> dict[str, Probe]:
     return {probe.label: probe for probe in found if probe.status == "complete"}
 
 
+@dataclass(frozen=True)
+class Explained:
+    """Why one recorded run's answers part from another's.
+
+    Attributes
+    ----------
+    study, reference, candidate : str
+        The study and the labels of its two records.
+    reference_probe, candidate_probe : Probe
+    comparisons : mapping of str to Comparison
+        The recorded answers, by prompt.
+    found : Explanation
+    launches : Moves or None
+        How far gaps moved in probes of the reference's repeats (other server starts of its config), without copies;
+        None where none was probed.
+    """
+
+    study: str
+    reference: str
+    candidate: str
+    reference_probe: Probe
+    candidate_probe: Probe
+    comparisons: Mapping[str, Comparison]
+    found: Explanation
+    launches: Moves | None
+
+
+def explain(folder: Path, reference: str, candidate: str) -> Explained:
+    """Explain where a recorded run parts from another, from the probes of both.
+
+    Raises
+    ------
+    RecordError
+        Where a probe is missing or incomplete, or the two cannot be compared.
+    """
+    probes = {label: load(path_of(folder, label)) for label in (reference, candidate)}
+    for found in probes.values():
+        if found.status != "complete":
+            raise RecordError(f"the probe of {found.label} is {found.status}: {found.reason or 'it was cut short'}")
+    one, two = probes[reference], probes[candidate]
+    if one.mode != two.mode:
+        raise RecordError(f"{reference} was probed for {one.mode}, {candidate} for {two.mode}")
+    ours, theirs = record.load(folder / f"{reference}.json"), record.load(folder / f"{candidate}.json")
+    compare.comparable(ours, theirs)
+    asked = {r.id: r for r in theirs.sequential()}
+    comparisons = {r.id: compare.compare_answers(r, asked.get(r.id)) for r in ours.sequential()}
+    traces = one.traces()
+    repeats = [p for p in complete(folder).values() if p.label != reference and p.config.name == one.config.name]
+    again = [(t, other[key]) for other in (p.traces() for p in repeats) for key, t in traces.items() if key in other]
+    return Explained(
+        study=one.study,
+        reference=reference,
+        candidate=candidate,
+        reference_probe=one,
+        candidate_probe=two,
+        comparisons=comparisons,
+        found=margins.explain(traces, two.traces(), comparisons, one.yardstick()),
+        launches=margins.between(again) if again else None,
+    )
+
+
+def make_missing(folder: Path, reference: str, candidate: str, say: Say = print) -> None:
+    """Probe what is not yet probed of two recorded runs: the reference with copies, the candidate alone.
+
+    Raises
+    ------
+    UsageError
+        For a label without a record; the valid ones are listed.
+    SamebytesError
+        As `make`.
+    """
+    for label, copies in ((reference, COPIES), (candidate, 0)):
+        if not (folder / f"{label}.json").is_file():
+            raise unknown(f"record in results/{folder.name}", label, (r.label for r in analysis.load(folder)))
+        if path_of(folder, label).is_file() and load(path_of(folder, label)).status == "complete":
+            continue
+        config = record.load(folder / f"{label}.json").config.name
+        given = {"study": folder.name, "config": config, "label": label, "results_dir": str(folder.parent)}
+        make(settings.plan(given), copies=copies, say=say)
+
+
 # -- what the server says ---------------------------------------------------------------------------------------------
 
 
@@ -195,9 +292,7 @@ def read(choice: Mapping[str, Any]) -> tuple[list[int], list[list[tuple[int, flo
             raise EngineError(f"the candidates at token {at} belong to {entry['token']!r}, not to token {token}")
         row = {_token_id(one["token"]): float(one["logprob"]) for one in entry["top_logprobs"]}
         if len(row) != TOP or token not in row:
-            raise EngineError(
-                f"token {at} has {len(row)} candidates, the token {'' if token in row else 'not '}in them"
-            )
+            raise EngineError(f"token {at} is not one of {TOP} candidates: the server gave {sorted(row)}")
         rows.append(sorted(row.items(), key=lambda item: (item[0] != token, -item[1], item[0])))
     return list(tokens), rows
 
