@@ -9,10 +9,13 @@ export PYTHON
 export SAMEBYTES_TORCH_INDEX
 SAMEBYTES_TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
+# JUPYTER=...: options of Jupyter for `make lab` and `make live`, such as --no-browser or --port=9000
+JUPYTER ?=
+
 BIN := .venv/report/bin
 STUDY ?= quick
 
-.PHONY: help report book test test-fast test-engine lint venv engine openai2 model lock clean
+.PHONY: help report book lab live test test-fast test-engine lint venv engine openai2 jupyter thebe browser model lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -25,7 +28,13 @@ report: venv engine model ## measure study STUDY (default: quick) on this machin
 book: venv ## build the page from the records in results/
 	@$(BIN)/samebytes book
 
-test: venv engine openai2 model lint ## everything: lint, types, the book, fast tests, real engine
+lab: venv jupyter ## open the pages and the notebooks in JupyterLab, on this machine alone
+	@.venv/lab/bin/python -P src/samebytes/live.py lab $(JUPYTER)
+
+live: book jupyter thebe ## serve the pages with their cells to edit and run in place, on this machine alone
+	@.venv/lab/bin/python -P src/samebytes/live.py live $(JUPYTER)
+
+test: venv engine openai2 jupyter thebe browser model lint ## everything: lint, types, the book, fast tests, real engine
 	@$(BIN)/samebytes book
 	@$(BIN)/python -m pytest -m "not engine"
 	@.venv/openai2/bin/python -m pytest tests/test_client.py
@@ -50,6 +59,15 @@ engine: ## the CPU engine (.venv/engine)
 
 openai2: ## the measuring path with openai 2 and httpx (.venv/openai2)
 	@tools/venv.sh openai2
+
+jupyter: venv ## JupyterLab (.venv/lab), whose kernel is the report environment
+	@tools/venv.sh lab
+
+thebe: ## what a page runs its cells with (.venv/npm)
+	@tools/vendor.sh
+
+browser: ## Chromium, for the browser tests
+	@tools/browser.sh
 
 model: venv ## the embedded model, in the user's cache
 	@$(BIN)/python -m samebytes.model

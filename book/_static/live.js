@@ -7,7 +7,7 @@
   if (!told || !invitation) return;
   const server = JSON.parse(told.textContent);
   const HTML = "text/html", SVG = "image/svg+xml", PNG = "image/png", PLAIN = "text/plain";
-  const cells = []; // of the page's notebook, in order: {source, editor, button, outputs}; editor is null where hidden
+  const cells = []; // of the page's notebook, in order
   let kernel = null;
   let session = null;
   let last = Promise.resolve(); // runs wait for each other
@@ -38,9 +38,17 @@
     state.append(make("code", { textContent: "make live" }));
   }
 
+  // The place of a cell's code; a cell that the build shows without its code gets one.
+  function place(element) {
+    const input = element.querySelector(":scope > .cell_input, :scope > details.hide > .cell_input");
+    if (input) return input;
+    const added = make("div", { className: "cell_input docutils container" });
+    element.append(make("details", { className: "hide" }, make("summary", {}, make("p", {})), added));
+    return added;
+  }
+
   function edit(element, cell) {
-    const input = element.querySelector(".cell_input");
-    if (!input) return;
+    const input = place(element);
     cell.editor = make("textarea", { value: cell.source, rows: cell.source.split("\n").length, spellcheck: false });
     cell.editor.setAttribute("aria-label", "Code of this cell");
     cell.editor.setAttribute("wrap", "off");
@@ -61,8 +69,8 @@
       cell.editor.dispatchEvent(new Event("input"));
     });
     input.replaceChildren(make("div", { className: "live-cell" }, cell.editor, make("p", {}, cell.button, reset)));
-    element.querySelectorAll("details.hide > summary p").forEach((label) => {
-      label.textContent = "Edit and run this";
+    element.querySelectorAll(":scope > details.hide > summary p").forEach((label) => {
+      label.textContent = cell.outputs ? "Edit and run this" : "Edit and run what prepares this page";
     });
   }
 
@@ -197,7 +205,7 @@
         const element = document.getElementById(found.id);
         const cell = { element, source: [found.source].flat().join(""), editor: null };
         cell.outputs = element?.querySelector(":scope > .cell_output");
-        if (element) edit(element, cell);
+        if (element) edit(element, cell); // not the notebook's own first cell, which the page does not have
         cells.push(cell);
       }
       all.addEventListener("click", () => queue(cells));

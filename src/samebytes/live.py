@@ -63,6 +63,9 @@ class Page(JupyterHandler, web.StaticFileHandler):  # type: ignore[misc]  # both
         self.set_header("Cache-Control", "no-store")
         self.finish(told(file.read_text(encoding="utf-8"), path, self.base_url, self.identity_provider.token))
 
+    def compute_etag(self) -> None:
+        """A page holds this server's token: what another server said of the same file is no match."""
+
 
 def told(page: str, path: str, base: str, token: str) -> str:
     """Return a page with what its ``live.js`` needs in order to run cells.
