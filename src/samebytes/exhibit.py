@@ -184,6 +184,7 @@ def chart(
     from samebytes import charts  # altair: only on pages with a chart
 
     rows = charts.rows(chart) if data is None else data
+    _check(name, rows)
     try:
         body = charts.drawing(chart, description, label=f"{name}-description")
     except ValueError as error:

@@ -285,7 +285,7 @@ def table(study: Measured, published: Published) -> Html:
     rows = [[claim.text, claim.published, claim.measured, claim.verdict] for claim in judge(study, published)]
     return join(
         [
-            html("<h2>{}</h2>", prose.given(study.title, source=f"results/{study.name}")),
+            prose.heading(f"claims-{study.name}", prose.given(study.title, source=f"studies/{study.name}.yaml"), 2),
             common.setup(study),
             common.worth(study),
             prose.table(
