@@ -20,6 +20,7 @@ from samebytes import (
     markdown,
     paths,
     probe,
+    profile,
     record,
     settings,
     show,
@@ -226,8 +227,6 @@ def compare_command(
         raise typer.Exit(found.strict_code(allow_failures))
 
 
-@app.command(name="tune", epilog="Example: samebytes tune results/cpu-smollm2-135m")
-@_reported
 @app.command(name="diff", epilog="Example: samebytes diff cpu-smollm2-135m h200-smollm2-135m --config ngram")
 @_reported
 def diff_command(
@@ -241,6 +240,8 @@ def diff_command(
     typer.echo(summary.to_json(found) if json else diff.text(found), nl=False)
 
 
+@app.command(name="tune", epilog="Example: samebytes tune results/cpu-smollm2-135m")
+@_reported
 def tune_command(
     records: Annotated[list[Path] | None, typer.Argument(help="Records, or folders of them.")] = None,
     transcripts: Annotated[
@@ -296,6 +297,18 @@ def probe_command(
     typer.echo(f"{found.label}: {found.status}, {reproduced} of {len(found.prompts)} prompts reproduced")
 
 
+@app.command(name="profile", epilog="Example: samebytes profile h200-qwen3-32b-shape baseline")
+@_reported
+def profile_command(
+    study: Annotated[str, typer.Argument(help="Study: a file in studies/.")],
+    config: Annotated[list[str], typer.Argument(help="Configs to profile, a server start each.")],
+    results_dir: Annotated[Path | None, typer.Option(help="Folder for results; results/ if left out.")] = None,
+) -> None:
+    """Say what a decode step of a config takes and why: results/STUDY/profiles/CONFIG.json."""
+    for name in config:
+        typer.echo(str(profile.measure(study, name, results_dir, say=typer.echo)))
+
+
 @app.command(epilog="Example: samebytes book")
 @_reported
 def book() -> None:
@@ -324,7 +337,8 @@ def list_names() -> None:
     for name in settings.names(paths.configs()):
         typer.echo(f"config {name}: {settings.config(name).why.strip()}")
     for name in settings.names(paths.studies()):
-        typer.echo(f"study {name}: {settings.study(name).title}")
+        found = settings.study(name)
+        typer.echo(f"study {name}: {found.title}" + (f" ({found.note})" if found.note else ""))
 
 
 if __name__ == "__main__":

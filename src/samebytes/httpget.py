@@ -1,4 +1,4 @@
-"""One plain GET, for the server's own pages (``/health``, ``/v1/models``, ``/metrics``)."""
+"""One plain request, for the server's own pages (``/health``, ``/v1/models``, ``/metrics``, ``/start_profile``)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ class Answer(NamedTuple):
 
 
 def get(url: str, api_key: str | None = None, timeout: float = 5.0) -> Answer:
-    """Fetch ``url``; a server on this machine is never asked through a proxy.
+    """Fetch ``url``, see `ask`."""
+    return ask("GET", url, api_key, timeout)
+
+
+def ask(method: str, url: str, api_key: str | None = None, timeout: float = 5.0) -> Answer:
+    """Send a request without a body; a server on this machine is never asked through a proxy.
 
     Parameters
     ----------
+    method : str
+        ``"GET"`` or ``"POST"``.
     url : str
         Full address.
     api_key : str or None
@@ -36,7 +43,8 @@ def get(url: str, api_key: str | None = None, timeout: float = 5.0) -> Answer:
     host = urlsplit(url).hostname or ""
     local = host in ("localhost", "::1") or host.startswith("127.")
     opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    request = urllib.request.Request(url, headers=headers, method=method)
     try:
         with opener.open(request, timeout=timeout) as response:
             return Answer(response.status, response.read().decode("utf-8", "replace"))

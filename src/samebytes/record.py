@@ -120,6 +120,10 @@ class Launch(Part):
     max_concurrency: float | None = None
     kv_cache_bytes: int | None = None
     graph_bytes: int | None = None
+    model_bytes: int | None = None
+    """Memory of the loaded weights of one rank, by the engine's log."""
+    linear_kernel: str | None = None
+    """Kernel chosen for matrices of packed weights, by the engine's log."""
     attention_backend: str | None = None
     async_scheduling: bool | None = None
     prefix_caching: bool | None = None
@@ -241,6 +245,8 @@ class Record(Part):
     versions: Versions
     sampling: Sampling
     prompts: list[PromptInfo]
+    leg_prompts: list[PromptInfo] | None = None
+    """Prompts of the concurrent leg where it has any that the sequential pass has not, else null."""
     warmup_sha256: list[str] = Field(default_factory=list)
     launches: list[Launch] = Field(default_factory=list)
     passes: list[Pass] = Field(default_factory=list)

@@ -30,7 +30,18 @@ from samebytes import (
 )
 from samebytes.client import Batch, Client, Endpoint, RequestSpec
 from samebytes.errors import EngineError, RecordError, UsageError, unknown
-from samebytes.record import ConfigInfo, Launch, ModelInfo, Pass, PromptInfo, Record, Request, Sampling
+from samebytes.record import (
+    ConfigInfo,
+    Launch,
+    MachineInfo,
+    ModelInfo,
+    Pass,
+    PromptInfo,
+    Record,
+    Request,
+    Sampling,
+    Versions,
+)
 from samebytes.settings import Leg, Plan
 from samebytes.stream import to_request
 from samebytes.telemetry import Sampler, memory_watch
@@ -109,7 +120,7 @@ class _Run:
         self.say = say
         self.prompts = workloads.load(paths.workloads(), plan.workloads, plan.limit)
         self.warmups = workloads.warmup(paths.workloads())
-        self.leg_prompts = self._leg_prompts(plan.leg)
+        self.leg_prompts = leg_prompts(plan)
         self.engine = None if plan.base_url else engine.resolve()
         self.machine = machine.info()
         self.served_name = f"samebytes-{secrets.token_hex(4)}"
@@ -117,21 +128,6 @@ class _Run:
         self.running: server.ConnectedServer | None = None
         self.record: Record
         self.api_key = os.environ.get("OPENAI_API_KEY")
-
-    def _leg_prompts(self, leg: Leg | None) -> list[Prompt]:
-        if leg is None:
-            return []
-        here = {prompt.workload for prompt in self.prompts}
-        known = {folder.name for folder in paths.workloads().iterdir() if folder.is_dir()}
-        for name in leg.workloads:
-            if name not in known:
-                raise unknown("workload of the concurrent leg", name, known)
-        chosen = [prompt for prompt in self.prompts if prompt.workload in leg.workloads]
-        if not chosen:
-            raise UsageError(
-                f"the concurrent leg takes {', '.join(leg.workloads)}, but this run has only {', '.join(sorted(here))}"
-            )
-        return chosen
 
     # -- before the server --------------------------------------------------------------------------------------------
 
@@ -189,13 +185,7 @@ class _Run:
             self.port = plan.port or server.free_port()
             server.check_port(self.port)
             resolved = model.resolve(plan.model)
-            info = ModelInfo(
-                id=resolved.id,
-                revision=resolved.revision,
-                sha256=resolved.sha256,
-                weight_bytes=resolved.weight_bytes,
-                n_params=resolved.n_params,
-            )
+            info = identity(resolved)
             ours = ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", self.served_name]
             argv = self.engine.argv(resolved.path_or_id, [*settings.arguments(plan.flags), *ours])
             env = plan.env
@@ -213,7 +203,8 @@ class _Run:
                 machine=self.machine,
                 versions=machine.versions(self.engine, version),
                 sampling=Sampling(max_tokens=plan.max_tokens),
-                prompts=[PromptInfo(id=p.id, workload=p.workload, sha256=p.sha256) for p in self.prompts],
+                prompts=_identify(self.prompts),
+                leg_prompts=_only_there(self.prompts, self.leg_prompts),
                 warmup_sha256=[p.sha256 for p in self.warmups],
             ),
             argv,
@@ -269,19 +260,8 @@ class _Run:
         return [prompt for prompt in self.prompts if prompt.id not in done]
 
     def _preflight(self) -> None:
-        plan = self.plan
-        if self.engine is None:
-            return
-        gpu = self.machine.gpu is not None and "cpu" not in (self.record.versions.torch or "")
-        if plan.study.device == "gpu" and not gpu:
-            raise UsageError(
-                f"study {plan.study.name!r} needs a GPU and none is usable here; "
-                f"studies for any machine: {', '.join(_studies_without_gpu())}"
-            )
-        kv_gib = float(plan.env.get("VLLM_CPU_KVCACHE_SPACE", "0")) if not gpu else 0.0
-        machine.check_room(
-            plan.results_dir, self.record.model.weight_bytes, kv_bytes=int(kv_gib * 2**30), needs_gpu=gpu
-        )
+        if self.engine is not None:
+            check_machine(self.plan, self.machine, self.record.versions, self.record.model)
 
     # -- the server ---------------------------------------------------------------------------------------------------
 
@@ -353,18 +333,7 @@ class _Run:
         return launch
 
     def _describe(self, launch: Launch, base_url: str, log: str) -> None:
-        """Put the KV pool, the graphs, the backend and the scheduling of a ready server into its launch."""
-        facts = serverlog.facts(log)
-        snapshot = _scrape(base_url, self.api_key)
-        launch.kv_cache_tokens = _pool(snapshot) or (sum(facts.kv_cache_tokens) if facts.kv_cache_tokens else None)
-        launch.max_concurrency = sum(facts.max_concurrency) if facts.max_concurrency else None
-        launch.kv_cache_bytes = facts.kv_cache_bytes
-        launch.graph_bytes = facts.graph_bytes
-        launch.attention_backend = facts.attention_backend
-        launch.async_scheduling = facts.async_scheduling
-        if snapshot is not None:
-            launch.prefix_caching = snapshot.prefix_caching
-            launch.process_start_time = snapshot.value("process_start_time")
+        describe(launch, serverlog.facts(log), _scrape(base_url, self.api_key))
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
@@ -516,6 +485,87 @@ def _voiding(measured: Pass) -> Iterator[None]:
         raise
 
 
+def check_machine(plan: Plan, here: MachineInfo, versions: Versions, the_model: ModelInfo) -> None:
+    """Refuse a machine on which a plan cannot run, before any model loads.
+
+    Raises
+    ------
+    UsageError
+        Where the study needs a GPU and none is usable, or disk or memory cannot suffice.
+    """
+    gpu = here.gpu is not None and "cpu" not in (versions.torch or "")
+    if plan.study.device == "gpu" and not gpu:
+        raise UsageError(
+            f"study {plan.study.name!r} needs a GPU and none is usable here; "
+            f"studies for any machine: {', '.join(_studies_without_gpu())}"
+        )
+    kv_gib = float(plan.env.get("VLLM_CPU_KVCACHE_SPACE", "0")) if not gpu else 0.0
+    machine.check_room(plan.results_dir, the_model.weight_bytes, kv_bytes=int(kv_gib * 2**30), needs_gpu=gpu)
+
+
+def describe(launch: Launch, facts: serverlog.LogFacts, snapshot: metrics.Snapshot | None) -> None:
+    """Put the KV pool, the graphs, the kernels and the scheduling of a ready server into its launch."""
+    launch.kv_cache_tokens = _pool(snapshot) or (sum(facts.kv_cache_tokens) if facts.kv_cache_tokens else None)
+    launch.max_concurrency = sum(facts.max_concurrency) if facts.max_concurrency else None
+    launch.kv_cache_bytes = facts.kv_cache_bytes
+    launch.graph_bytes = facts.graph_bytes
+    launch.model_bytes = facts.model_bytes
+    launch.linear_kernel = facts.linear_kernel
+    launch.attention_backend = facts.attention_backend
+    launch.async_scheduling = facts.async_scheduling
+    if snapshot is not None:
+        launch.prefix_caching = snapshot.prefix_caching
+        launch.process_start_time = snapshot.value("process_start_time")
+
+
+def identity(resolved: model.ResolvedModel) -> ModelInfo:
+    """Return what a record says of a model."""
+    return ModelInfo(
+        id=resolved.id,
+        revision=resolved.revision,
+        sha256=resolved.sha256,
+        weight_bytes=resolved.weight_bytes,
+        n_params=resolved.n_params,
+    )
+
+
+def leg_prompts(plan: Plan) -> list[Prompt]:
+    """Return the prompts of a plan's concurrent leg, none where it has no leg (see `samebytes.settings.Leg`).
+
+    Raises
+    ------
+    UsageError
+        For an unknown workload, and where the leg's workloads are not among those of the run.
+    """
+    if plan.leg is None:
+        return []
+    folder = paths.workloads()
+    known = workloads.names(folder)
+    for name in plan.leg.workloads:
+        if name not in known:
+            raise unknown("workload of the concurrent leg", name, known)
+    here = plan.workloads or workloads.defaults(folder)
+    listed = plan.study.workloads or workloads.defaults(folder)
+    shared = [name for name in plan.leg.workloads if name in here]
+    alone = [name for name in plan.leg.workloads if name not in here and name not in listed]
+    if not shared and not alone:
+        raise UsageError(
+            f"the concurrent leg takes {', '.join(plan.leg.workloads)}, but this run has only {', '.join(sorted(here))}"
+        )
+    chosen = workloads.load(folder, shared, plan.limit) if shared else []
+    return [*chosen, *(workloads.load(folder, alone) if alone else [])]
+
+
+def _identify(prompts: Sequence[Prompt]) -> list[PromptInfo]:
+    return [PromptInfo(id=p.id, workload=p.workload, sha256=p.sha256) for p in prompts]
+
+
+def _only_there(prompts: Sequence[Prompt], leg: Sequence[Prompt]) -> list[PromptInfo] | None:
+    """Return the leg's prompts where it has any that the sequential pass has not."""
+    ids = {prompt.id for prompt in prompts}
+    return _identify(leg) if any(prompt.id not in ids for prompt in leg) else None
+
+
 def is_complete(kept: Record, plan: Plan) -> bool:
     """Return whether a record holds all that a plan asks for."""
     return kept.status == "complete" and (plan.leg is None or kept.concurrent() is not None)
@@ -560,9 +610,10 @@ def differences(kept: Record, plan: Plan) -> list[str]:
     }
     leg = kept.concurrent()
     if leg is not None and plan.leg is not None:
-        ids = [p.id for p in prompts if p.workload in plan.leg.workloads] * plan.leg.dup
+        ours = leg_prompts(plan)
         measured = (leg.concurrency, leg.dup, [r.id for r in leg.requests])
-        pairs["concurrent leg"] = (measured, (plan.leg.concurrency, plan.leg.dup, ids))
+        pairs["concurrent leg"] = (measured, (plan.leg.concurrency, plan.leg.dup, [p.id for p in ours] * plan.leg.dup))
+        pairs["prompts of the concurrent leg"] = (kept.leg_prompts, _only_there(prompts, ours))
     return _differing(pairs)
 
 

@@ -53,6 +53,7 @@ _CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request:
 _V0_BLOCKS = re.compile(r"# GPU blocks: (\d+)")
 _KV_MEMORY = re.compile(
     r"Available KV cache memory: ([\d.]+) GiB|(?:Explicitly|Auto) set \(([\d.]+)/[\d.]+\) GiB for KV cache"
+    r"|reserved ([\d.]+) GiB memory for KV Cache as specified by kv_cache_memory_bytes"
 )
 _GRAPH_POOL = re.compile(r"CUDA graph pool memory: ([\d.]+) GiB \(actual\)")
 _GRAPH_CAPTURE = re.compile(r"Graph capturing finished in .*?, took ([\d.]+) GiB")
@@ -68,6 +69,7 @@ _VERSION = re.compile(r"\bversion (\d+\.\d+\S*)|LLM engine \(v(\d+\.\d+[^)\s]*)\
 _ARGS = re.compile(r"non-default args: (\{.*\})")
 _SCHEDULED = re.compile(r"max_num_scheduled_tokens is set to (\d+)")
 _MODEL = re.compile(r"Model loading took ([\d.]+) GiB")
+_LINEAR = re.compile(r"Using (\w+LinearKernel) for ")
 _SIGNIFICANT = (
     _KV_SIZE,
     _CONCURRENCY,
@@ -83,6 +85,7 @@ _SIGNIFICANT = (
     _ARGS,
     _SCHEDULED,
     _MODEL,
+    _LINEAR,
     re.compile(r"to store kv cache|init engine \(|Resolved architecture"),
 )
 
@@ -110,6 +113,8 @@ class LogFacts:
     """Scheduler's budget per step where speculation lowered it."""
     model_bytes: int | None = None
     """Memory of the loaded weights of one rank."""
+    linear_kernel: str | None = None
+    """Kernel chosen for matrices of packed weights: ``"MacheteLinearKernel"``, ``"MarlinLinearKernel"``, ..."""
 
 
 def facts(text: str, block_size: int = 16) -> LogFacts:
@@ -139,6 +144,7 @@ def facts(text: str, block_size: int = 16) -> LogFacts:
         vllm_version=_first(lines, _VERSION),
         max_num_scheduled_tokens=int(scheduled[0]) if scheduled else None,
         model_bytes=round(max(model) * GIB) if model else None,
+        linear_kernel=_first(lines, _LINEAR),
     )
 
 

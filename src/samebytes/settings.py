@@ -50,7 +50,11 @@ class ServerConfig(Settings):
 
 
 class Leg(Settings):
-    """A concurrent leg: every prompt sent ``dup`` times, ``concurrency`` requests in flight."""
+    """A concurrent leg: every prompt sent ``dup`` times, ``concurrency`` requests in flight.
+
+    Of its workloads those that the study lists are sent as far as the run sends them one by one (``limit``); any other
+    is sent whole, and only here.
+    """
 
     concurrency: int = Field(ge=2)
     dup: int = Field(default=4, ge=1)
@@ -383,6 +387,23 @@ TUNING: dict[str, tuple[type, Any, str]] = {"study": ANALYSIS["study"]}
 def tuning_from_namespace(namespace: Mapping[str, object]) -> Path:
     """Return the folder of the records that a notebook's variables name; raises as `analysis_from_namespace`."""
     return records_folder(_typed(_plain(namespace), TUNING)["study"])
+
+
+DIVERGENCE: dict[str, tuple[type, Any, str]] = {
+    "study": ANALYSIS["study"],
+    "reference": (str, "baseline", "record to compare with"),
+    "candidate": (str, "ngram", "record whose answers part from it"),
+}
+"""Parameters of the notebook that says why answers part, as `PARAMETERS`."""
+
+
+def divergence_from_namespace(namespace: Mapping[str, object]) -> tuple[Path, str, str]:
+    """Return the folder of the records that a notebook's variables name, and the labels of the two to hold together.
+
+    Raises as `analysis_from_namespace`; whether the labels have a record is not looked at.
+    """
+    values = _typed(_plain(namespace), DIVERGENCE)
+    return records_folder(values["study"]), values["reference"], values["candidate"]
 
 
 def records_folder(study: str) -> Path:

@@ -16,6 +16,9 @@ from samebytes.errors import UsageError, unknown
 WORKLOADS = ("code_edit", "rag", "creative")
 """The workloads that go first, in sending order; other folders come after them, sorted by name."""
 
+ON_REQUEST = ("long_context",)
+"""Workloads that only who names them gets: prompts longer than the context that most studies serve."""
+
 WARMUP = "warmup"
 """Folder of the prompts that are sent before the clock starts and never measured."""
 
@@ -61,6 +64,11 @@ def names(folder: Path) -> list[str]:
     return [name for name in WORKLOADS if name in found] + sorted(found.difference(WORKLOADS))
 
 
+def defaults(folder: Path) -> list[str]:
+    """Return the workloads of who names none: all but `ON_REQUEST`."""
+    return [name for name in names(folder) if name not in ON_REQUEST]
+
+
 def load(folder: Path, workloads: Sequence[str] | None = None, limit: int | None = None) -> list[Prompt]:
     """Return the prompts to measure, in sending order: by workload (see `names`), then by id.
 
@@ -69,7 +77,7 @@ def load(folder: Path, workloads: Sequence[str] | None = None, limit: int | None
     folder : Path
         Folder that holds a folder per workload.
     workloads : sequence of str, optional
-        Which workloads; all of them where it is None. Their order here does not matter.
+        Which workloads; all but `ON_REQUEST` where it is None. Their order here does not matter.
     limit : int, optional
         At most this many prompts per workload, the first by id.
 
@@ -81,7 +89,7 @@ def load(folder: Path, workloads: Sequence[str] | None = None, limit: int | None
     """
     valid = names(folder)
     if workloads is None:
-        wanted = valid
+        wanted = defaults(folder)
     else:
         for name in workloads:
             if name not in valid:
