@@ -25,14 +25,18 @@ Chunk = tuple[float, int | None]
 class Part(BaseModel):
     """Base of every part of a record: unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, ser_json_inf_nan="null")
+    model_config = ConfigDict(
+        extra="forbid", validate_assignment=True, ser_json_inf_nan="null", use_attribute_docstrings=True
+    )
 
 
 class ConfigInfo(Part):
     """The server config under test."""
 
     name: str
+    """Name of the file in ``configs/``."""
     why: str
+    """Why the config exists, as its file says."""
     argv: list[str]
     """Full command line of the server; port and random model name as they were."""
     env: dict[str, str]
@@ -43,123 +47,175 @@ class ModelInfo(Part):
     """The model that answered."""
 
     id: str
+    """Name of the model: embedded, local folder or hub id."""
     revision: str | None = None
+    """Revision on the hub, or the package that ships the weights. Null: a folder that does not tell."""
     sha256: str | None = None
-    """Digest of the weight file where there is a single one."""
+    """Digest of the weight file. Null: there is not a single one."""
     weight_bytes: int | None = None
+    """Size of the weight files. Null: the files are not here."""
     n_params: int | None = None
+    """Parameters. Null: the weight files do not tell."""
 
 
 class MachineInfo(Part):
     """The machine that was measured."""
 
     gpu: str | None = None
+    """Name of the card. Null: there is none."""
     gpu_count: int | None = None
+    """Cards of this name. Null: there is none."""
     gpu_memory_bytes: int | None = None
+    """Memory of one card. Null: there is none."""
     driver: str | None = None
+    """Version of the card's driver. Null: there is no card."""
     cpu: str | None = None
+    """Name of the processor. Null: the system does not tell."""
     cpu_cores: int | None = None
+    """Logical cores of the machine. Null: not told."""
     cpu_isa: list[str] = Field(default_factory=list)
     """Vector extensions of the CPU: they decide which kernels exist (FP8 KV needs AVX-512)."""
     memory_bytes: int | None = None
+    """Main memory. Null: not told."""
     os: str | None = None
+    """Operating system and kernel. Null: not told."""
 
 
 class Versions(Part):
     """Versions of everything in the measuring path."""
 
     vllm: str | None = None
+    """Version of vLLM. Null: a running server was measured that does not tell."""
     torch: str | None = None
+    """Version of torch beside vLLM. Null: the engine's Python is not ours to ask."""
     python: str | None = None
-    """Python of the engine where it is ours to ask, else null."""
+    """Python of the engine. Null: not ours to ask."""
     samebytes: str
+    """Version of this project."""
     git_commit: str | None = None
+    """Commit of this project's checkout. Null: not a checkout."""
     git_dirty: bool | None = None
+    """Whether that checkout had changes. Null: not a checkout."""
     client_python: str
+    """Python of the measuring client."""
     openai: str
+    """Version of the client library."""
 
 
 class Sampling(Part):
     """What every request of the run asked for."""
 
     temperature: float = 0.0
+    """Sampling temperature; zero takes the likeliest token."""
     seed: int = 0
+    """Seed that each request carried."""
     max_tokens: int
+    """Longest answer in tokens."""
     thinking: bool = False
+    """Whether the chat template was asked for thinking."""
     token_ids: bool | None = None
-    """Whether the server gave token ids; None before the warm-up found out."""
+    """Whether the server gave token ids. Null: the warm-up did not get to find out."""
     chunk_usage: bool | None = None
-    """Whether each chunk carried its usage; None before the warm-up found out."""
+    """Whether each chunk carried its usage. Null: the warm-up did not get to find out."""
 
 
 class PromptInfo(Part):
     """One prompt of the run, in sending order."""
 
     id: str
+    """Workload and file name without its ending."""
     workload: str
+    """Name of the prompt's folder."""
     sha256: str
+    """Digest of the prompt's file."""
 
 
 class Launch(Part):
     """One server start."""
 
     started_by: Literal["samebytes", "base_url"]
-    """``base_url``: a running server was measured; nothing was started or stopped."""
+    """Whether this project started the server, or a running one was measured (``base_url``)."""
     served_model_name: str
+    """Random name of this start: only the server that was started here answers to it."""
     base_url: str
+    """Where the server listened."""
     started: str
-    """UTC, ISO 8601."""
+    """When the process was started, UTC."""
     started_mono: float
+    """The same on the monotonic clock of the run."""
     ready: str | None = None
+    """When the server first answered, UTC. Null: it never did."""
     ready_mono: float | None = None
+    """The same on the monotonic clock. Null: it never did."""
     warmed: str | None = None
+    """When the warm-up had ended, UTC. Null: it did not."""
     warmed_mono: float | None = None
+    """The same on the monotonic clock. Null: it did not."""
     stopped: str | None = None
+    """When the last process of the server was gone, UTC. Null: a running server was measured, or the run was killed."""
     stopped_mono: float | None = None
+    """The same on the monotonic clock. Null: as there."""
     kv_cache_tokens: int | None = None
+    """Tokens that the KV pool holds. Null: the server did not tell."""
     max_concurrency: float | None = None
+    """Requests of full length that the KV pool holds. Null: the server did not tell."""
     kv_cache_bytes: int | None = None
+    """Size of the KV pool. Null: the server did not tell."""
     graph_bytes: int | None = None
+    """Memory of the captured graphs. Null: none were captured, or the server did not tell."""
     model_bytes: int | None = None
-    """Memory of the loaded weights of one rank, by the engine's log."""
+    """Memory of the loaded weights of one rank, by the engine's log. Null: the log does not tell."""
     linear_kernel: str | None = None
-    """Kernel chosen for matrices of packed weights, by the engine's log."""
+    """Kernel chosen for matrices of packed weights, by the engine's log. Null: the log does not tell."""
     attention_backend: str | None = None
+    """Attention kernels, by the engine's log. Null: the log has no such line."""
     async_scheduling: bool | None = None
+    """Whether the next step was scheduled while one ran. Null: the log does not tell."""
     prefix_caching: bool | None = None
+    """Whether equal beginnings were cached, by the server's metrics. Null: not exported."""
     process_start_time: float | None = None
+    """Start of the server's process by its metrics, seconds since the epoch. Null: not exported."""
     log_excerpt: list[str] = Field(default_factory=list)
+    """Lines of the engine's log that the values above were read from."""
 
 
 class ClientLoad(Part):
     """What the measuring process itself used during a pass."""
 
     cpu_share: float | None = None
-    """CPU seconds of the client per second of the pass's requests (1.0 is one full core)."""
+    """CPU seconds of the client per second of the pass's requests; one is a full core. Null: not measured."""
     lag_p99_s: float | None = None
-    """99th percentile of the event loop's lateness."""
+    """Lateness of the event loop that one reading in a hundred exceeds. Null: the pass was too short."""
 
 
 class HostLoad(Part):
     """Foreign load on the host during a pass."""
 
     load: float | None = None
-    """CPU seconds per second used by processes that are neither ours nor the engine's."""
+    """CPU seconds per second used by processes that are neither ours nor the engine's. Null: not measured."""
     steal: float | None = None
-    """Share of CPU time that the hypervisor took."""
+    """Share of CPU time that the hypervisor took. Null: the system does not tell."""
 
 
 class TelemetrySample(Part):
     """One NVML sample."""
 
     t_s: float
+    """When, from the pass's start."""
     power_w: float | None = None
+    """Power draw of the card. Null: the card does not tell."""
     sm_clock_mhz: int | None = None
+    """Clock of the multiprocessors. Null: the card does not tell."""
     mem_clock_mhz: int | None = None
+    """Clock of the memory. Null: the card does not tell."""
     temperature_c: int | None = None
+    """Temperature of the card. Null: the card does not tell."""
     gpu_util: float | None = None
+    """Share of time in which a kernel ran. Null: the card does not tell."""
     mem_used_bytes: int | None = None
+    """Memory in use on the card. Null: the card does not tell."""
     throttle_reasons: int | None = None
+    """NVML's bits for why the clocks were held down. Null: the card does not tell."""
 
 
 RequestStatus = Literal["ok", "error", "truncated", "timeout"]
@@ -169,89 +225,139 @@ class Request(Part):
     """One request and its answer."""
 
     id: str
+    """The prompt."""
     workload: str
+    """Its workload."""
     copy_index: int = 0
     """Which of ``dup`` copies of the prompt this is."""
     status: RequestStatus
+    """Whether an answer came: whole, with an error, cut off in the middle, or not in time."""
     error: str | None = None
+    """What went wrong. Null: nothing."""
     text: str = ""
+    """The answer as it came."""
     reasoning: str | None = None
+    """Reasoning text, kept apart. Null: there was none."""
     sha256: str | None = None
-    """SHA-256 of the UTF-8 text."""
+    """Digest of the answer's UTF-8. Null: no answer."""
     token_ids: list[int] | None = None
+    """Tokens of the whole answer. Null: the server did not give them."""
     prompt_token_ids: list[int] | None = None
+    """Tokens of the prompt behind the chat template. Null: the server did not give them."""
     prompt_tokens: int | None = None
+    """Number of prompt tokens, by the server's usage. Null: not reported."""
     completion_tokens: int | None = None
+    """Number of tokens of the answer (N), by the server's usage. Null: not reported."""
     first_chunk_tokens: int | None = None
-    """Completion tokens up to and with the first text-bearing chunk (k1)."""
+    """Completion tokens up to and with the first text-bearing chunk (k1). Null: not reported."""
     finish_reason: str | None = None
+    """Why the answer ended, in the server's word. Null: it did not end."""
     scheduled_s: float
+    """When the client meant to send it."""
     sent_s: float | None = None
+    """When the last byte of the request was handed to the socket. Null: it was not sent."""
     first_chunk_s: float | None = None
+    """Arrival of the first chunk of any kind. Null: none came."""
     first_text_s: float | None = None
-    """Arrival of the first chunk with text, reasoning text or a tool-call delta."""
+    """Arrival of the first chunk with text, reasoning text or a tool-call delta. Null: none came."""
     visible_s: float | None = None
-    """Arrival of the first chunk with answer text (not reasoning)."""
+    """Arrival of the first chunk with answer text (not reasoning). Null: none came."""
     ttft_s: float | None = None
+    """Time to first token: from sent to first text. Null: no text came."""
     finish_s: float | None = None
+    """Arrival of the chunk with the finish reason. Null: none came."""
     decode_tok_s: float | None = None
+    """Decode throughput. Null: all tokens came in one chunk, or a part of the formula is null."""
     chunks: list[Chunk] = Field(default_factory=list)
+    """Arrival of each text-bearing or finishing chunk in seconds, and its completion tokens (null: not reported)."""
     drafts: int | None = None
+    """Times that tokens were drafted for this prompt. Null: the server does not speculate, or the leg is concurrent."""
     draft_tokens: int | None = None
+    """Tokens drafted. Null: as there."""
     accepted_tokens: int | None = None
+    """Drafted tokens accepted. Null: as there."""
     accepted_per_pos: list[int] | None = None
+    """Accepted tokens by their position in the draft. Null: as there."""
     preemptions: int | None = None
+    """Times that a request was preempted meanwhile. Null: not exported, or the leg is concurrent."""
 
 
 class Pass(Part):
     """Requests measured on one launch under one regime."""
 
     kind: Literal["sequential", "concurrent"]
+    """One request at a time, or several in flight."""
     launch: Annotated[int, Field(ge=0)]
-    """Index into ``launches``."""
+    """Which of the launches, counted from zero."""
     concurrency: Annotated[int, Field(ge=1)]
+    """Requests in flight."""
     dup: Annotated[int, Field(ge=1)] = 1
+    """Times that each prompt was sent."""
     complete: bool = False
     """Whether the pass ended; a sequential pass cut short goes on in a further pass on another launch."""
     started: str
+    """When, UTC."""
     started_mono: float
+    """The same on the monotonic clock of the run."""
     finished: str | None = None
+    """When it ended, UTC. Null: it did not."""
     makespan_s: float | None = None
+    """From the first send to the last finish. Null: nothing was answered."""
     metrics: dict[str, float | None] = Field(default_factory=dict)
-    """Counter name to its increase over the pass; None: not exported."""
+    """Counter name to its increase over the pass; null where it is not exported."""
     peak_kv_usage: float | None = None
+    """Largest share of the KV pool in use that a scrape saw. Null: not exported."""
     peak_running: float | None = None
+    """Most requests running that a scrape saw. Null: not exported."""
     telemetry: list[TelemetrySample] | None = None
+    """Samples of the card. Null: there is no card."""
     client: ClientLoad = Field(default_factory=ClientLoad)
+    """What the measuring process itself used."""
     host: HostLoad = Field(default_factory=HostLoad)
+    """Foreign load on the host."""
     voided: str | None = None
-    """Why the pass counts for nothing (the server restarted within it, foreign load), else null."""
+    """Why the pass counts for nothing (the server restarted within it, foreign load). Null: it counts."""
     requests: list[Request] = Field(default_factory=list)
+    """The requests, in sending order."""
 
 
 class Record(Part):
     """One run: a config on a model on a machine."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
+    """Version of this schema."""
     status: Literal["partial", "complete", "failed"]
+    """Whether every pass ended, the run goes on, or the engine refused or died."""
     reason: str | None = None
+    """Why it failed. Null: it did not."""
     label: str
+    """Name of the record: its file's name without the ending."""
     study: str
+    """The study it belongs to."""
     note: str | None = None
-    """A warning that goes wherever the run is shown (random weights, say)."""
+    """A warning that goes wherever the run is shown (random weights, say). Null: none."""
     config: ConfigInfo
+    """The server config under test."""
     model: ModelInfo
+    """The model that answered."""
     machine: MachineInfo
+    """The machine that was measured."""
     versions: Versions
+    """Versions of everything in the measuring path."""
     sampling: Sampling
+    """What every request asked for."""
     prompts: list[PromptInfo]
+    """The prompts in sending order."""
     leg_prompts: list[PromptInfo] | None = None
-    """Prompts of the concurrent leg where it has any that the sequential pass has not, else null."""
+    """Prompts of the concurrent leg where it has any that the sequential pass has not. Null: it has none."""
     warmup_sha256: list[str] = Field(default_factory=list)
+    """Digests of the warm-up prompts."""
     launches: list[Launch] = Field(default_factory=list)
+    """Server starts."""
     passes: list[Pass] = Field(default_factory=list)
+    """What was measured on them."""
 
-    model_config = ConfigDict(extra="forbid", validate_assignment=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     @property
     def resumed(self) -> bool:
