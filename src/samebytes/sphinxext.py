@@ -119,6 +119,7 @@ ASSETS = {
     'class="chart-live"': (VEGA, "charts.js"),
     "data-stepper": ("stepper.js", "interactive.css"),
     "data-explorer": ("explorer.js", "interactive.css"),
+    "data-tuner": ("tuner.js", "tuner.css"),
 }
 """Scripts and styles, beside those of every page, that a page with such a mark loads."""
 

@@ -144,12 +144,18 @@ class Sweep:
             held_out=held_out,
         )
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one row per workload (``all`` too) and settings: what is predicted, for charts and tables."""
+    def rows(self, grid: Sequence[Settings] | None = None) -> list[dict[str, Any]]:
+        """Return one row per workload (``all`` too) and settings: what is predicted, for charts and tables.
+
+        Parameters
+        ----------
+        grid : sequence of Settings or None
+            Of the swept ones; None: all.
+        """
         rows = []
         for workload in (None, *self.workloads):
             which = self._which(workload)
-            for settings in self.grid:
+            for settings in self.grid if grid is None else grid:
                 found = [self.replays[settings][i] for i in which]
                 drafts = sum(r.drafts for r in found)
                 drafted = sum(r.draft_tokens for r in found)
