@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from samebytes.compare import PromptVerdict, RecordComparison
 from samebytes.findings import ALL, ByteCount, ConfigResult, Moment, Pair, Ratio, Summary
+from samebytes.margins import YARDSTICK_QUANTILE, Divergence, WorkloadMargins
 from samebytes.replay import ARTICLE
 from samebytes.show import number
 from samebytes.speculation import Errors
-from samebytes.stats import LEVEL, RESAMPLES, Interval
+from samebytes.stats import LEVEL, RESAMPLES, Interval, percentile
 from samebytes.tune import Sweep
+
+if TYPE_CHECKING:
+    from samebytes.probe import Explained
 
 NONE = "–"
 """What was not measured."""
@@ -366,6 +371,106 @@ def determinism(summary: Summary) -> str:
         if contexts:
             lines += [f"### {pair.candidate} (+) against {pair.reference} (-)", "", "```", *contexts, "```", ""]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def divergence(found: Explained, spell: Callable[[int], str]) -> str:
+    """Return why a run's answers part from another's as Markdown: the yardstick, the margins, and each verdict.
+
+    Parameters
+    ----------
+    found : Explained
+    spell : callable
+        Returns a token's text.
+    """
+    e = found.found
+    said = ", ".join(f"{verdict} {n}" for verdict, n in e.counts.items() if n) or "none"
+    lines = [
+        f"{found.candidate} against {found.reference} in {found.study}: {len(e.divergences)} answers part: {said}",
+        "",
+        *section("How far gaps move", table(_MOVES_HEADER, _moves(found)), _MOVES_NOTE),
+        *section("Margins", table(_MARGINS_HEADER, [_margins(w) for w in e.workloads]), _MARGINS_NOTE),
+        *section("Where answers part", table(_WHY_HEADER, [_why(d, spell) for d in e.divergences]), _WHY_NOTE),
+    ]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+_MOVES_HEADER = [
+    "against the reference",
+    "gaps",
+    "unmoved",
+    "median",
+    "99th percentile",
+    "largest",
+    "answers that part",
+]
+_MOVES_NOTE = (
+    "A gap is the score of a token less that of its runner-up, at the same place after the same tokens. The 99th "
+    "percentile of the copies is the yardstick for what rounding does."
+)
+_MARGINS_HEADER = ["workload", "tokens", "exact ties", "within the yardstick", "5th percentile", "quartile", "median"]
+_MARGINS_HEADER += ["prompts", "part", "expected from rounding", "expected from this config"]
+_MARGINS_NOTE = (
+    "Expected: the sum over the prompts of 1 - prod(1 - p), p being the chance that a move of that kind turns a token "
+    "over; it assumes moves that depend neither on the margin nor on one another."
+)
+_WHY_HEADER = [
+    "prompt",
+    "token",
+    "reference's",
+    "config's",
+    "verdict",
+    "margin",
+    "the other way",
+    "moved by",
+    "here up to",
+]
+_WHY_HEADER += ["rank", "step"]
+_WHY_NOTE = (
+    "Margin: how much the reference preferred its token to the config's; margin there: how much the config preferred "
+    "its own; move: their sum. Usual move: what the config moves gaps by at other places (99th percentile). Rank: "
+    "share of the workload's tokens that won by no more. Step: distance between neighbouring scores of that size. "
+    "≥: at least, for the other token is not among the candidates."
+)
+
+
+def _moves(found: Explained) -> list[list[str]]:
+    e = found.found
+    copies = f"{found.reference_probe.copies} copies at once"
+    rows = ((copies, e.yardstick), ("another server start", found.launches), (found.candidate, e.config))
+    return [
+        [
+            name,
+            str(len(moves.values)),
+            percent(moves.still),
+            *(number(moves.quantile(q), 3) for q in (50, YARDSTICK_QUANTILE, 100)),
+            of((moves.parted, moves.answers)),
+        ]
+        for name, moves in rows
+        if moves is not None
+    ]
+
+
+def _margins(w: WorkloadMargins) -> list[str]:
+    n = len(w.margins)
+    return [
+        w.workload,
+        str(n),
+        percent(w.ties / n),
+        percent(None if w.within is None else w.within / n),
+        *(number(percentile(w.margins, q), 3) for q in (5, 25, 50)),
+        str(w.prompts),
+        str(w.parted),
+        number(w.expected, 1),
+        number(w.expected_config, 1),
+    ]
+
+
+def _why(d: Divergence, spell: Callable[[int], str]) -> list[str]:
+    tokens = (NONE if token is None else repr(spell(token)) for token in (d.token_a, d.token_b))
+    gaps = (
+        NONE if gap is None else f"{'≥ ' if gap.bound else ''}{gap.value:.3f}" for gap in (d.ours, d.theirs, d.move)
+    )
+    return [d.id, str(d.at), *tokens, d.verdict, *gaps, number(d.limit, 3), percent(d.rank), number(d.step, 4)]
 
 
 def _acceptance(summary: Summary) -> list[str]:

@@ -36,6 +36,7 @@ from samebytes import (
     server,
     serverlog,
     settings,
+    tokens,
     workloads,
 )
 from samebytes.compare import Comparison
@@ -242,6 +243,11 @@ def explain(folder: Path, reference: str, candidate: str) -> Explained:
         found=margins.explain(traces, two.traces(), comparisons, one.yardstick()),
         launches=margins.between(again) if again else None,
     )
+
+
+def speller(folder: Path) -> Callable[[int], str]:
+    """Return what gives a token of a study its text, ``#7`` for one that the study's list of tokens lacks."""
+    return (tokens.load(folder) or tokens.Vocabulary({}, frozenset())).name
 
 
 def make_missing(folder: Path, reference: str, candidate: str, say: Say = print) -> None:
