@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 import bookhouse
-from samebytes import model, paths
+from samebytes import bookbuild, model, paths
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("samebytes", "openai", "httpx", "httpx2", "pydantic", "papermill", "nbclient", "jupyter-book", "altair")
@@ -53,6 +53,13 @@ def _isolated(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     if request.node.get_closest_marker("engine") is None:
         monkeypatch.setenv("SAMEBYTES_CACHE", str(tmp_path / "cache"))
         monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
+
+
+@pytest.fixture(scope="session")
+def built() -> Path:
+    """The site of this checkout, its folder: built anew where it is not what the sources say, else left as it is."""
+    bookbuild.build(ROOT)
+    return ROOT / "_build" / "html"
 
 
 @pytest.fixture(scope="session")

@@ -49,11 +49,13 @@ SETTINGS = {
 """JupyterLab's own defaults: a page opens as a notebook, and nobody is asked about news."""
 
 
-class Page(JupyterHandler, web.StaticFileHandler):  # type: ignore[misc]  # both are Any where tornado is not installed
+class Page(JupyterHandler, web.StaticFileHandler):
     """A file of the built site, for who has the token. A page is told which server runs its cells."""
 
-    @web.authenticated  # type: ignore[untyped-decorator]
-    async def get(self, path: str, include_body: bool = True) -> None:
+    @web.authenticated
+    async def get(  # type: ignore[override]  # the decorator hides what it takes
+        self, path: str, include_body: bool = True
+    ) -> None:
         """Answer with the file."""
         file = (SITE / path).resolve()
         if file.suffix != ".html" or not file.is_relative_to(SITE) or not file.is_file():
@@ -118,7 +120,7 @@ def main(argv: Sequence[str]) -> None:
     if not argv or argv[0] not in servers:
         sys.exit(f"usage: live.py {'|'.join(servers)} [options of Jupyter]")
     os.environ["SAMEBYTES_ROOT"] = str(ROOT)
-    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's kernel, not one of the same name in the home folder
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # its own kernel, not one of the same name in the home folder
     servers[argv[0]](argv[1:])
 
 

@@ -25,7 +25,8 @@ FIND_PROJECT = """\
 import os, pathlib, sys
 here = pathlib.Path.cwd()
 named = os.environ.get("SAMEBYTES_ROOT")
-root = next((p for p in ([pathlib.Path(named)] if named else [here, *here.parents]) if (p / "src/samebytes").is_dir()), None)
+folders = [pathlib.Path(named)] if named else [here, *here.parents]
+root = next((folder.resolve() for folder in folders if (folder / "src/samebytes").is_dir()), None)
 if root is None:
     raise SystemExit("put this notebook into a clone of samebytes, or set SAMEBYTES_ROOT to one")
 os.environ["SAMEBYTES_ROOT"] = str(root)
@@ -42,17 +43,17 @@ def cell_id(index: int) -> str:
 
 
 def notebook(text: str) -> nbformat.NotebookNode:
-    """Return a page's source as a notebook: its prose, its code cells without outputs, and the cell that finds the project.
+    """Return a page's source as a notebook: prose and code without outputs, after a cell that finds the project.
 
     Parameters
     ----------
     text : str
         MyST Markdown with code cells.
     """
-    found = read_myst_markdown_notebook(text, config=MdParserConfig())
+    found: nbformat.NotebookNode = read_myst_markdown_notebook(text, config=MdParserConfig())
     for index, cell in enumerate(found.cells):
         cell.id = cell_id(index)
-    found.cells.insert(0, nbformat.v4.new_code_cell(FIND_PROJECT, id=FIND_ID))
+    found.cells.insert(0, nbformat.v4.new_code_cell(FIND_PROJECT, id=FIND_ID))  # type: ignore[no-untyped-call]
     found.metadata = {"kernelspec": found.metadata["kernelspec"], "language_info": {"name": "python"}}
     found.nbformat, found.nbformat_minor = 4, 5  # the minor version that brought the ids
     nbformat.validate(found)
@@ -75,10 +76,10 @@ def invitation(name: str) -> Html:
         File name of its notebook.
     """
     return html(
-        '<details class="live d-print-none" data-notebook="{0}"><summary>Run this page</summary><p>In a clone of this project, '
-        "<code>make live</code> serves these pages with their cells to edit and to run in place, and <code>make lab</code> "
-        'opens them in JupyterLab. Or take <a href="{0}" download>this page as a notebook</a>: it runs beside the clone.'
-        "</p></details>",
+        '<details class="live d-print-none" data-notebook="{0}"><summary>Run this page</summary>'
+        "<p>In a clone of this project, <code>make live</code> serves these pages with their cells to edit and to run "
+        "in place, and <code>make lab</code> opens them in JupyterLab. "
+        'Or take <a href="{0}" download>this page as a notebook</a>: it runs beside the clone.</p></details>',
         name,
     )
 
@@ -86,7 +87,7 @@ def invitation(name: str) -> Html:
 def offer(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Put the invitation under the title of each page that has cells."""
     body = context.get("body", "")
-    if f'id="{cell_id(0)}"' not in body and 'class="cell ' not in body:
+    if 'class="cell ' not in body:
         return
     head, title, rest = body.partition("</h1>")
     context["body"] = head + title + invitation(f"{Path(page).name}.ipynb") + rest
@@ -103,7 +104,7 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
         if "{code-cell}" in text:
             target = Path(app.outdir, f"{page}.ipynb")
             target.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebook(text), target)
+            nbformat.write(notebook(text), target)  # type: ignore[no-untyped-call]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
