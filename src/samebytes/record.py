@@ -249,7 +249,7 @@ class Request(Part):
     completion_tokens: int | None = None
     """Number of tokens of the answer (N), by the server's usage. Null: not reported."""
     first_chunk_tokens: int | None = None
-    """Completion tokens up to and with the first text-bearing chunk (k1). Null: not reported."""
+    """Completion tokens up to and with the first text-bearing chunk (``k1``). Null: not reported."""
     finish_reason: str | None = None
     """Why the answer ended, in the server's word. Null: it did not end."""
     scheduled_s: float
