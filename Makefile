@@ -72,6 +72,9 @@ browser: ## Chromium, for the browser tests
 model: venv ## the embedded model, in the user's cache
 	@$(BIN)/python -m samebytes.model
 
+docs: venv ## write the pages of commands and of the record's fields from the code
+	@$(BIN)/python -m samebytes.docs
+
 lock: venv ## resolve the lock files anew
 	@tools/lock.sh
 
