@@ -19,7 +19,6 @@ DECODE = re.compile(r"^execute_context_0\(0\)_generation_\d+\(\d+\)$")
 """Name of the range that vLLM puts around a step that only decodes."""
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 """Categories of what runs on a GPU."""
-HOST = ("cpu_op", "user_annotation", "python_function")
 EDGE = 2
 """Steps left out at each end: the first follows a prompt, the last is cut off."""
 
@@ -91,22 +90,28 @@ def steps(events: Sequence[Mapping[str, Any]], tokens: int) -> Steps:
     """
     complete = [event for event in events if event.get("ph") == "X"]
     marks = sorted(e["ts"] for e in complete if e.get("cat") == "user_annotation" and DECODE.match(e["name"]))
-    ran = sorted(Span(e["ts"], e["ts"] + e["dur"], e["name"]) for e in complete if e.get("cat") in DEVICE)
+    calls = ran = sorted(_span(e) for e in complete if e.get("cat") in DEVICE)
     device = "gpu" if ran else "cpu"
     if not ran:
-        ran = _own(complete)
-    marks = marks or _once_a_token(ran, tokens)
+        calls = _busiest_thread(complete)
+        ran = own(calls)
+    marks = marks or _once_a_token(calls, tokens)
     if len(marks) < 2 * EDGE + 2:
         raise EngineError(f"the profiler's trace holds {len(marks)} decode steps, too few to sum up")
     start, end = marks[EDGE], marks[-1 - EDGE]
     count = len(marks) - 2 * EDGE - 1
     inside = [Span(max(s.start, start), min(s.end, end), s.name) for s in ran if s.end > start and s.start < end]
-    calls = Counter(s.name for s in inside)
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     for span in inside:
-        seconds[span.name] += (span.end - span.start) / 1e6  # type: ignore[assignment]
-    work = [Work(name, calls[name] / count, total / count) for name, total in seconds.most_common()]
+        seconds[span.name] = seconds.get(span.name, 0.0) + (span.end - span.start) / 1e6
+    often = Counter(s.name for s in calls if start <= s.start < end)
+    work = [Work(name, often[name] / count, total / count) for name, total in seconds.items()]
+    work.sort(key=lambda w: -w.seconds)
     return Steps(count, (end - start) / 1e6 / count, device, covered(inside) / (end - start), tuple(work))
+
+
+def _span(event: Mapping[str, Any]) -> Span:
+    return Span(event["ts"], event["ts"] + event["dur"], event["name"])
 
 
 def covered(spans: Iterable[Span]) -> float:
@@ -122,38 +127,49 @@ def covered(spans: Iterable[Span]) -> float:
     return total
 
 
-def _own(events: Iterable[Mapping[str, Any]]) -> list[Span]:
-    """Return the spans of the thread that does most, each cut to the time in which nothing that it called ran."""
-    threads: dict[tuple[Any, Any], list[Span]] = {}
-    for e in events:
-        if e.get("cat") == "cpu_op":
-            threads.setdefault((e.get("pid"), e.get("tid")), []).append(Span(e["ts"], e["ts"] + e["dur"], e["name"]))
+def own(calls: Iterable[Span]) -> list[Span]:
+    """Cut the calls of one thread to the times in which nothing that they called ran.
+
+    >>> own([Span(0, 10, "outer"), Span(2, 5, "inner")])
+    [Span(start=0, end=2, name='outer'), Span(start=2, end=5, name='inner'), Span(start=5, end=10, name='outer')]
+    """
     found: list[Span] = []
     stack: list[Span] = []
-    busiest = max(threads.values(), key=len, default=[])
     at = 0.0
-    for span in sorted(busiest, key=lambda s: (s.start, -s.end)):
-        while stack and stack[-1].end <= span.start:
-            done = stack.pop()
-            found.append(Span(at, done.end, done.name))
-            at = done.end
-        if stack:
-            found.append(Span(at, span.start, stack[-1].name))
-        stack.append(span)
-        at = span.start
+
+    def until(end: float) -> None:
+        nonlocal at
+        if stack and end > at:
+            found.append(Span(at, end, stack[-1].name))
+        at = end
+
+    for call in sorted(calls, key=lambda s: (s.start, -s.end)):
+        while stack and stack[-1].end <= call.start:
+            until(stack[-1].end)
+            stack.pop()
+        until(call.start)
+        stack.append(call)
     while stack:
-        done = stack.pop()
-        found.append(Span(at, done.end, done.name))
-        at = done.end
-    return sorted(s for s in found if s.end > s.start)
+        until(stack[-1].end)
+        stack.pop()
+    return found
 
 
-def _once_a_token(ran: Sequence[Span], tokens: int) -> list[float]:
+def _busiest_thread(events: Iterable[Mapping[str, Any]]) -> list[Span]:
+    """Return the operations of the thread that ran most of them."""
+    threads: dict[tuple[Any, Any], list[Span]] = {}
+    for event in events:
+        if event.get("cat") == "cpu_op":
+            threads.setdefault((event.get("pid"), event.get("tid")), []).append(_span(event))
+    return max(threads.values(), key=len, default=[])
+
+
+def _once_a_token(calls: Sequence[Span], tokens: int) -> list[float]:
     """Return the starts of the operation that ran once a token and longest, empty where none did."""
-    calls = Counter(span.name for span in ran)
+    often = Counter(call.name for call in calls)
     seconds: dict[str, float] = {}
-    for span in ran:
-        if calls[span.name] == tokens:
-            seconds[span.name] = seconds.get(span.name, 0.0) + span.end - span.start
+    for call in calls:
+        if often[call.name] == tokens:
+            seconds[call.name] = seconds.get(call.name, 0.0) + call.end - call.start
     name = max(seconds, key=lambda key: seconds[key], default=None)
-    return [span.start for span in ran if span.name == name]
+    return sorted(call.start for call in calls if call.name == name)
