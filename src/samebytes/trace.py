@@ -118,7 +118,7 @@ def covered(spans: Iterable[Span]) -> float:
     """Return the time in which any of several spans ran.
 
     >>> covered([Span(0, 4, "a"), Span(2, 6, "b"), Span(8, 9, "a")])
-    7
+    7.0
     """
     total, until = 0.0, float("-inf")
     for start, end, _ in sorted(spans):
