@@ -58,8 +58,8 @@ class Vocabulary:
         return [self.spelt[i].decode() if i in self.special else decoder.decode(self.spelt[i]) for i in ids]
 
     def name(self, token: int) -> str:
-        """Return a token alone: its text, or its bytes as ``\\xe2\\x80`` where they are no whole characters."""
-        return self.spelt[token].decode("utf-8", "backslashreplace")
+        """Return a token alone: its text, ``\\xe2\\x80`` for bytes that are no whole character, ``#7`` if unknown."""
+        return self.spelt[token].decode("utf-8", "backslashreplace") if token in self.spelt else f"#{token}"
 
 
 def byte_of() -> dict[str, int]:
