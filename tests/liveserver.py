@@ -107,6 +107,8 @@ class Live:
                 if found["msg_type"] == "status" and found["content"]["execution_state"] == "idle":
                     pending.discard("idle")
         socket.close()
+        while await socket.read_message() is not None:
+            pass
         return published
 
 

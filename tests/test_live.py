@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def test_lab_opens_on_the_first_page_and_asks_no_other_host_for_news(lab: Live) 
     assert "/lab/tree/book/index.md?token=" in lab.first
     status, page = lab.ask("lab", Authorization=f"token {lab.token}")
     assert status == 200
-    assert '"news": {"disabled": true}' in page
+    assert re.search(r'"news": \{"disabled": true\}', page)
     settings = lab.get("lab/api/settings/@jupyterlab/docmanager-extension:plugin")
     assert settings["schema"]["properties"]["defaultViewers"]["default"]["markdown"] == "Jupytext Notebook"
 
@@ -116,7 +117,7 @@ def test_only_the_served_page_knows_a_server(live: Live, built: Path) -> None:
     assert "<code>make live</code>" in published
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
 def test_no_kernel_outlives_its_server(built: Path, tmp_path: Path, name: str) -> None:
     with serving(ROOT, "live", tmp_path) as server:
         server.run(server.start_kernel(f"{PAGE}.ipynb"), "1 + 1")

@@ -35,7 +35,7 @@ SHARED = (
 LAB = (
     f"--LabApp.default_url=/lab/tree/{FIRST}.md",
     "--LabApp.extension_manager=readonly",
-    "--LabApp.news_url=",  # it asks no other host for anything
+    "--LabApp.news_url=None",  # it asks no other host for anything
 )
 LIVE = (
     f"--ServerApp.default_url=/site/{FIRST}.html",

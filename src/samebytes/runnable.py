@@ -86,6 +86,7 @@ def invitation(name: str) -> Html:
 
 def offer(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Put the invitation under the title of each page that has cells."""
+    context["css_files"] = [style for style in context.get("css_files", []) if "thebe" not in str(style.filename)]
     body = context.get("body", "")
     if 'class="cell ' not in body:
         return

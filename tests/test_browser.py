@@ -1,0 +1,391 @@
+"""The built site in headless Chromium, every other host unreachable; and cells run in the page through `make live`.
+
+Leaves pictures of every page, 1280 and 390 pixels wide, in ``_build/screens``.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nbformat
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Response, sync_playwright
+
+from conftest import ROOT
+from liveserver import Live, serving
+from samebytes import bookbuild
+
+pytestmark = pytest.mark.slow
+
+PAGES = bookbuild.pages(ROOT)
+SCREENS = ROOT / "_build" / "screens"
+BELOW = "some/where"
+"""The site lies below its host's root, as on a forge's pages."""
+FLAGS = (
+    # nothing but this machine has an address
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--no-sandbox",  # containers run as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+WIDE = {"width": 1280, "height": 900}
+NARROW = {"width": 390, "height": 844}
+
+DRAWN = (
+    """() => [...document.querySelectorAll("figure.chart")].every((f) => f.querySelector(".chart-live svg.marks"))"""
+)
+CHARTS = """() => [...document.querySelectorAll("figure.chart")].map((figure) => ({
+    name: figure.id,
+    marks: figure.querySelectorAll(".chart-live svg.marks .role-mark :is(path, rect, line, text)").length,
+    height: figure.querySelector(".chart-live svg.marks").getBoundingClientRect().height,
+    ink: getComputedStyle(figure.querySelector(".chart-live svg.marks .role-axis text")).fill,
+    page: getComputedStyle(document.querySelector("article")).color,
+}))"""
+TOO_WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] :
+    [...document.querySelectorAll("article *")]
+    .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll, pre, .chart-static"))
+    .map((e) => `${e.tagName}.${e.className}#${e.id} ${Math.round(e.getBoundingClientRect().right)}`)
+    .concat(`the page is ${document.documentElement.scrollWidth} pixels wide`)"""
+
+
+def chromium() -> str:
+    """Return the browser's path, or fail: `make browser` installs one."""
+    names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else ["chromium", "chromium-browser", "google-chrome"]
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    assert found, f"no browser ({', '.join(names)}): make browser"
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield found
+        found.close()
+
+
+class _Site(SimpleHTTPRequestHandler):
+    """The built site, without a line per request."""
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(path.removeprefix(f"/{BELOW}"))
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(built: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Site, directory=str(built)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/{BELOW}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def wide(browser: Browser) -> Iterator[BrowserContext]:
+    with browser.new_context(viewport=WIDE, color_scheme="light") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def narrow(browser: Browser) -> Iterator[BrowserContext]:
+    with browser.new_context(viewport=NARROW, color_scheme="light") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def without_scripts(browser: Browser) -> Iterator[BrowserContext]:
+    with browser.new_context(viewport=WIDE, java_script_enabled=False) as found:
+        yield found
+
+
+class Visit:
+    """An open page, with all that went wrong on it."""
+
+    def __init__(self, context: BrowserContext, url: str, *, drawn: bool = True) -> None:
+        self.problems: list[str] = []
+        self.requested: list[str] = []
+        self.host = urlsplit(url).netloc
+        self.page: Page = context.new_page()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
+        self.page.on("requestfailed", lambda request: self.problems.append(f"failed: {request.url} {request.failure}"))
+        self.page.on("request", lambda request: self.requested.append(request.url))
+        self.page.on("response", self._response)
+        self.page.goto(url)
+        if drawn:
+            self.page.wait_for_function(DRAWN)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(f"{message.type}: {message.text}")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.problems.append(f"{response.status}: {response.url}")
+
+    def elsewhere(self) -> list[str]:
+        """Return what was asked of another host."""
+        web = [url for url in self.requested if urlsplit(url).scheme not in ("data", "blob")]
+        return [url for url in web if urlsplit(url).netloc != self.host]
+
+    def picture(self, name: str, width: int, theme: str = "") -> None:
+        """Keep a picture of the whole page."""
+        SCREENS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENS / f"{Path(name).name}-{width}{theme}.png", full_page=True)
+
+    def __enter__(self) -> Visit:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.page.close()
+
+
+# -- the published site -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_whole_and_its_charts_are_drawn_in_both_themes(site: str, wide: BrowserContext, name: str) -> None:
+    with Visit(wide, f"{site}/{name}.html") as visit:
+        page = visit.page
+        light = page.evaluate(CHARTS)
+        visit.picture(name, WIDE["width"])
+        html = page.locator("html")
+        for _ in range(3):  # the switch goes through light, dark and the system's own
+            page.locator("button.theme-switch-button:visible").first.click()
+            if html.get_attribute("data-theme") == "dark":
+                break
+        assert html.get_attribute("data-theme") == "dark"
+        page.wait_for_function(DRAWN)
+        dark = page.evaluate(CHARTS)
+        visit.picture(name, WIDE["width"], "-dark")
+        assert page.evaluate(TOO_WIDE) == []
+        page.evaluate("localStorage.clear()")
+        assert visit.problems == []
+        assert visit.elsewhere() == []
+    for chart in (*light, *dark):
+        assert chart["marks"] > 0, chart
+        assert chart["height"] > 50, chart
+        assert chart["ink"] == chart["page"], f"a chart's text has the page's colour: {chart}"
+    assert [chart["ink"] for chart in light if chart["ink"] in {chart["ink"] for chart in dark}] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_on_a_phone_a_table_scrolls_and_not_the_page(site: str, narrow: BrowserContext, name: str) -> None:
+    with Visit(narrow, f"{site}/{name}.html") as visit:
+        visit.picture(name, NARROW["width"])
+        assert visit.page.evaluate(TOO_WIDE) == []
+        assert visit.problems == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_reads_without_scripts(site: str, without_scripts: BrowserContext, name: str) -> None:
+    with Visit(without_scripts, f"{site}/{name}.html", drawn=False) as visit:
+        article = visit.page.locator("article")
+        assert len(article.inner_text()) > 1000
+        for figure in article.locator("figure.chart").all():
+            box = figure.locator(".chart-static svg").first.bounding_box()
+            assert box is not None
+            assert box["width"] > 200
+            assert box["height"] > 50
+            assert not figure.locator(".chart-live").is_visible()
+        for figure in article.locator("figure.interactive").all():
+            assert len(figure.inner_text()) > 100, figure.get_attribute("id")
+        assert visit.problems == []
+
+
+def test_some_page_has_a_chart_and_some_chart_has_details_on_hover(site: str, wide: BrowserContext) -> None:
+    with Visit(wide, f"{site}/{PAGES[0]}.html") as visit:
+        mark = visit.page.locator("figure.chart .chart-live svg.marks .mark-symbol path").first
+        mark.hover(force=True)
+        tooltip = visit.page.locator("#vg-tooltip-element.visible")
+        tooltip.wait_for()
+        assert "tok/s" in tooltip.inner_text()
+
+
+CONTROLS = {
+    "button:visible:enabled": "Enter",
+    "input[type=range]:visible:enabled": "ArrowRight",
+    "select:visible:enabled": "ArrowDown",
+}
+"""Controls of an interactive figure, and the key that moves each."""
+
+
+def responds(figure: Locator, control: Locator, key: str) -> bool:
+    """Tell whether a figure looks different after a key was pressed on one of its controls."""
+    before = figure.inner_text()
+    control.focus()
+    control.press(key)
+    return figure.inner_text() != before
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_an_interactive_figure_responds_to_clicks_and_keys(site: str, wide: BrowserContext, name: str) -> None:
+    with Visit(wide, f"{site}/{name}.html") as visit:
+        for figure in visit.page.locator("figure.interactive").all():
+            called = figure.get_attribute("id")
+            found = [(control, key) for kind, key in CONTROLS.items() for control in figure.locator(kind).all()]
+            assert found, f"{called} has nothing to operate"
+            assert any(responds(figure, control, key) for control, key in found), f"{called}: no key does anything"
+            before = figure.inner_text()
+            for button in figure.locator("button:visible:enabled").all():
+                button.click()
+                if figure.inner_text() != before:
+                    break
+            else:
+                assert not figure.locator("button:visible:enabled").count(), f"{called}: no click does anything"
+        assert visit.problems == []
+
+
+def test_the_published_page_says_how_to_run_it_and_gives_its_notebook(
+    site: str, built: Path, wide: BrowserContext
+) -> None:
+    with Visit(wide, f"{site}/{PAGES[0]}.html") as visit:
+        page = visit.page
+        page.get_by_text("Run this page").click()
+        assert page.locator("details.live code", has_text="make live").is_visible()
+        assert page.locator("button.live-run").count() == 0
+        with page.expect_download() as download:
+            page.get_by_text("this page as a notebook").click()
+        assert Path(download.value.path()).read_bytes() == (built / f"{PAGES[0]}.ipynb").read_bytes()
+        assert [url for url in visit.requested if "thebe-core" in url] == []
+
+
+# -- the page that runs -----------------------------------------------------------------------------------------------
+
+EDITED = """
+import altair
+from samebytes import charts, prose
+# {names}: from cells that the page does not show
+rows = [{{"a": i, "b": i * i}} for i in range({n})]
+bars = altair.Chart(altair.InlineData(values=rows)).mark_bar().encode(x="a:O", y="b:Q")
+drawing = charts.drawing(bars, "squares", label="edited")
+prose.join([
+    prose.grid(["a", "b"], [[row["a"], row["b"]] for row in rows], label="edited"),
+    prose.html('<figure class="chart" id="edited">{{}}</figure>', drawing),
+    prose.count(len([{names}]), source="names"),
+])
+"""
+
+
+@pytest.fixture(scope="module")
+def live(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with serving(ROOT, "live", tmp_path_factory.mktemp("live")) as found:
+        yield found
+
+
+def hidden_names(notebook: Path) -> list[str]:
+    """Return the names that a page's first cell imports or sets."""
+    first = next(c for c in nbformat.read(notebook, as_version=4).cells if "remove-input" in c.metadata.get("tags", []))
+    found: list[str] = []
+    for node in ast.parse(first.source).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found += [alias.asname or alias.name for alias in node.names]
+        if isinstance(node, ast.Assign):
+            found += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    assert found
+    return found
+
+
+class Runner:
+    """A page whose cells run."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.bar = page.locator(".live-bar")
+        self.bar.wait_for()
+
+    def done(self, state: str = "done") -> str:
+        """Wait until nothing runs any more and return what the page says of it."""
+        self.page.wait_for_function("!document.querySelector('.live-run:disabled')", timeout=90_000)
+        assert self.bar.get_attribute("data-state") == state, self.bar.inner_text()
+        return self.bar.inner_text()
+
+    def run(self, cell: Locator, code: str, state: str = "done") -> str:
+        """Put code into a cell's place, run it from the keyboard, and return what the page says."""
+        editor = cell.locator("textarea")
+        editor.fill(code)
+        editor.press("Control+Enter")
+        return self.done(state)
+
+
+def test_a_reader_edits_a_cell_and_table_and_chart_change_in_place(
+    live: Live, built: Path, wide: BrowserContext
+) -> None:
+    names = ", ".join(hidden_names(built / f"{PAGES[0]}.ipynb"))
+    with Visit(wide, live.first) as visit:
+        page, runner = visit.page, Runner(visit.page)
+        cell = page.locator("div.cell.tag_hide-input", has=page.locator("figure.chart")).first
+        as_built = cell.locator(".cell_output").inner_text()
+        cell.locator("> details.hide > summary").click()
+        source = cell.locator("textarea").input_value()
+        for n in (3, 5):
+            runner.run(cell, EDITED.format(names=names, n=n))
+            page.wait_for_function(DRAWN)
+            assert cell.locator(".cell_output tbody tr").count() == n
+            assert cell.locator(".chart-live svg.marks .mark-rect path").count() == n
+            assert cell.locator(".chart-static").is_hidden()
+        visit.picture("running", WIDE["width"])
+
+        assert "failed" in runner.run(cell, "1 / 0", "error")
+        assert "ZeroDivisionError" in cell.locator(".cell_output").inner_text()
+        assert "<b>&" in runner_text(runner, cell, "print('<b>&')")
+
+        cell.get_by_role("button", name="Reset", exact=True).click()
+        assert cell.locator("textarea").input_value() == source
+        cell.get_by_role("button", name="Run", exact=True).click()
+        runner.done()
+        page.wait_for_function(DRAWN)
+        assert cell.locator(".cell_output").inner_text() == as_built
+        assert visit.problems == []
+        assert visit.elsewhere() == []
+        assert len(live.get("api/kernels")) == 1
+
+        page.goto(live.first.replace(PAGES[0], PAGES[-1]))
+        page.wait_for_timeout(1000)
+        assert live.get("api/kernels") == [], "a page that is left keeps no kernel"
+
+
+def runner_text(runner: Runner, cell: Locator, code: str) -> str:
+    runner.run(cell, code)
+    return cell.locator(".cell_output").inner_text()
+
+
+def test_all_cells_of_each_page_run_in_the_page(live: Live, wide: BrowserContext) -> None:
+    with Visit(wide, live.first) as visit:
+        for name in PAGES:
+            visit.page.goto(live.first.replace(PAGES[0], name))
+            runner = Runner(visit.page)
+            visit.page.get_by_role("button", name="Run all cells").click()
+            runner.done()
+            visit.page.wait_for_function(DRAWN)
+            assert visit.problems == [], name
+
+
+def test_a_page_whose_server_is_gone_says_so_and_how_to_start_it(
+    built: Path, wide: BrowserContext, tmp_path: Path
+) -> None:
+    with serving(ROOT, "live", tmp_path) as server, Visit(wide, server.first) as visit:
+        runner = Runner(visit.page)
+        os.killpg(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+        visit.page.get_by_role("button", name="Run all cells").click()
+        assert "No server answers" in runner.done("error")
+        assert runner.bar.locator("code").inner_text() == "make live"
