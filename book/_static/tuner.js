@@ -39,8 +39,8 @@
     });
     const presets = [["the article’s", content.start]];
     content.studies.forEach((study) => {
-      presets.push([`best: ${study.title}`, study.best]);
-      if (study.sure.join() !== study.best.join()) presets.push([`best of measured lengths: ${study.title}`, study.sure]);
+      presets.push([`best on ${study.machine}`, study.best]);
+      if (study.sure.join() !== study.best.join()) presets.push([`best on ${study.machine} of measured lengths`, study.sure]);
     });
     const buttons = presets.map(([name, settings]) => {
       const made = element("button", { type: "button" }, name);
@@ -98,7 +98,7 @@
       const parts = content.studies.map((study) => {
         const now = study.groups.all.speed_up[at];
         const usual = study.groups.all.speed_up[index.get(content.start.join())];
-        return `${study.title}: ${now.toFixed(2)} times the baseline over all prompts (the article’s settings: `
+        return `${study.machine}: ${now.toFixed(2)} times the baseline over all prompts (the article’s settings: `
           + `${usual.toFixed(2)}), cost ${study.known[chosen[0] - 1]}`;
       });
       return `k ${chosen[0]}, min ${chosen[1]}, max ${chosen[2]}. Predicted for ${parts.join("; for ")}.`;

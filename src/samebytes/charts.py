@@ -110,21 +110,25 @@ def tuning(sweep: Sweep) -> Chart:
 
     The longest lookup of a cell is the best one.
     """
+    fields = ("workload", "k", "min_n", "max_n", "speed_up", "acceptance_rate", "tokens_per_step")
     best: dict[tuple[str, int, int], dict[str, Any]] = {}
     for row in sweep.rows():
         key = row["workload"], row["k"], row["min_n"]
         if key not in best or row["speed_up"] > best[key]["speed_up"]:
-            best[key] = row
+            best[key] = {field: row[field] for field in fields}
     speed_ups = [row["speed_up"] for row in best.values()]
     scale = altair.Scale(scheme="viridis", domain=[min(speed_ups), max(speed_ups)])
     maps = [
         altair.Chart(altair.InlineData(values=[row for (name, *_), row in best.items() if name == workload]))
-        .mark_rect()
+        .mark_rect(aria=False)  # a label for each cell would be most of the picture; the rows are in a table
         .encode(
             x=altair.X("k:O", title="num_speculative_tokens", axis=altair.Axis(labelAngle=0)),
             y=altair.Y("min_n:O", title="prompt_lookup_min", sort="descending"),
             color=altair.Color(
-                "speed_up:Q", scale=scale, legend=altair.Legend(title="predicted speed-up", format=".1f")
+                "speed_up:Q",
+                scale=scale,
+                # squares, not a gradient: one that another picture on the page names too is drawn by neither
+                legend=altair.Legend(title="predicted speed-up", format=".1f", type="symbol", symbolType="square"),
             ),
             tooltip=[
                 altair.Tooltip("k:O", title="num_speculative_tokens"),

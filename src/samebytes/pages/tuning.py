@@ -187,7 +187,7 @@ def _content(found: Sequence[Tuned]) -> dict[str, Any]:
         best, sure = each.sweep.best(), each.sweep.best(lengths=each.measured_lengths)
         studies.append(
             {
-                "title": each.study.title,
+                "machine": each.study.summary.machine,
                 "known": [each.sweep.cost.known(k) for k in range(1, LONGEST + 1)],
                 "groups": groups,
                 "best": best.settings,

@@ -1,0 +1,187 @@
+"""The page on settings: what it predicts against the sweep, what is measured against what is not, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ngramfactory
+from bookhouse import measured, text
+from samebytes import bookdata, tune
+from samebytes.bookdata import Measured
+from samebytes.pagecheck import Page
+from samebytes.pages import tuning
+from samebytes.pages.tuning import Tuned
+from samebytes.replay import ARTICLE, Settings
+
+TUNED = Settings(5, 1, 10)
+FLAG = "{method: ngram, num_speculative_tokens: 5, prompt_lookup_max: 10, prompt_lookup_min: 1}"
+
+
+def toy(house: Path, *, ran: bool = True, machine: str = "a machine", slower: float = 1.0) -> Measured:
+    """Return a study of a baseline, the article's settings, and others: measured, or only planned."""
+    (house / "configs/ngram_tuned.yaml").write_text(f"why: other settings\nflags: {{speculative-config: {FLAG}}}\n")
+    (house / "studies/toy.yaml").write_text(
+        "title: A <toy>\nmodel: tiny\nmax_tokens: 64\nworkloads: [rag]\n"
+        "runs: [{config: baseline}, {config: ngram}, {config: ngram_tuned}]\n"
+    )
+    plain, usual = ngramfactory.pair()
+    _, chosen = ngramfactory.pair(settings=TUNED)
+    chosen.label = chosen.config.name = "ngram_tuned"
+    for request in chosen.passes[0].requests:
+        request.decode_tok_s = (request.decode_tok_s or 0) / slower
+    runs = [plain, usual, *([chosen] if ran else [])]
+    for run in runs:
+        run.machine.cpu = machine
+    return measured(house, runs)
+
+
+def swept(house: Path, **how: Any) -> Tuned:
+    (found,) = tuning.tuned([toy(house, **how)])
+    return found
+
+
+def content(block: str) -> dict[str, Any]:
+    """Return what the script is given."""
+    (found,) = re.findall(r'<script type="application/json">(.*?)</script>', block, re.DOTALL)
+    return dict(json.loads(found))
+
+
+def blocks(found: list[Tuned]) -> list[str]:
+    parts = [tuning.tuner(found), tuning.flags(found), tuning.trial_result(found)]
+    each = (
+        tuning.best_table,
+        tuning.heat_map,
+        tuning.cost_table,
+        tuning.trial_table,
+        tuning.forecast_table,
+        tuning.prompt_table,
+    )
+    return [*parts, *(block(one) for one in found for block in each)]
+
+
+# -- the figure -------------------------------------------------------------------------------------------------------
+
+
+def test_the_script_is_given_the_sweep(house: Path) -> None:
+    found = swept(house)
+    given = content(tuning.tuner([found]))
+    (study,) = given["studies"]
+    assert [Settings(*settings) for settings in given["grid"]] == list(tune.GRID)
+    assert Settings(*given["start"]) == ARTICLE
+    assert set(study["groups"]) == {"all", "code_edit", "rag"}
+    for settings in (ARTICLE, TUNED, Settings(10, 5, 5)):
+        at = tune.GRID.index(settings)
+        for group, lists in study["groups"].items():
+            workload = None if group == "all" else group
+            assert lists["speed_up"][at] == pytest.approx(found.sweep.speed_up(settings, workload), abs=1e-3)
+            replays = [
+                r
+                for r, sample in zip(found.sweep.replays[settings], found.sweep.samples, strict=True)
+                if workload in (None, sample.workload)
+            ]
+            drafted = sum(r.draft_tokens for r in replays)
+            accepted = sum(r.accepted_tokens for r in replays)
+            assert lists["acceptance_rate"][at] == pytest.approx(accepted / drafted, abs=1e-3)
+            assert lists["tokens_per_step"][at] == pytest.approx(
+                sum(r.tokens for r in replays) / sum(r.steps for r in replays), abs=1e-2
+            )
+    assert study["known"] == ["interpolated"] * 4 + ["measured"] + ["extrapolated"] * 5
+    assert Settings(*study["best"]) == found.sweep.best().settings
+    assert Settings(*study["sure"]) == found.sweep.best(lengths=[5]).settings
+
+
+def test_without_a_script_it_shows_the_articles_settings(house: Path) -> None:
+    found = swept(house)
+    block = tuning.tuner([found])
+    assert "<input" not in block
+    assert '<div class="tuner-live" hidden></div>' in block
+    shown = dict(re.findall(r'data-at="0\.(\w+)\.speed_up"><data value="([^"]+)"', block))
+    assert {key: float(value) for key, value in shown.items()} == {
+        "code_edit": pytest.approx(found.sweep.speed_up(ARTICLE, "code_edit"), abs=1e-4),
+        "rag": pytest.approx(found.sweep.speed_up(ARTICLE, "rag"), abs=1e-4),
+        "all": pytest.approx(found.sweep.speed_up(ARTICLE), abs=1e-4),
+    }
+    assert "cost of a full draft of 5 tokens: measured" in text(block)
+    assert "A &lt;toy&gt;" in block
+
+
+def test_a_record_cannot_end_the_script(house: Path) -> None:
+    block = tuning.tuner([swept(house, machine="</script><script>alert(1)")])
+    assert block.count("</script>") == 1
+    assert content(block)["studies"][0]["machine"].startswith("</script>")
+
+
+def test_its_data_are_all_that_it_can_show(house: Path) -> None:
+    rows = tuning.rows(swept(house))
+    assert len(rows) == 3 * len(tune.GRID)
+    assert {row["cost"] for row in rows} == {"measured", "interpolated", "extrapolated"}
+    assert all((row["cost"] == "measured") == (row["num_speculative_tokens"] == 5) for row in rows)
+
+
+# -- predicted against measured ---------------------------------------------------------------------------------------
+
+
+def test_a_prediction_stands_before_its_measurement_and_is_then_judged(house: Path) -> None:
+    before = swept(house, ran=False)
+    said = text(tuning.trial_result([before]))
+    assert "the cost of its drafts being measured; not measured yet." in said
+    assert text(tuning.trial_table(before)).count("stands before the measurement") == 6
+
+    after = swept(house)
+    assert [t.predicted for t in after.trials] == [t.predicted for t in before.trials]
+    assert "the prediction held" in text(tuning.trial_result([after]))
+    assert text(tuning.trial_table(after)).count("lies within the interval") == 6
+
+    slow = swept(house, slower=2.0)
+    assert [t.predicted for t in slow.trials] == [t.predicted for t in before.trials]
+    assert "the prediction did not hold" in text(tuning.trial_result([slow]))
+    assert text(tuning.trial_table(slow)).count("lies outside the interval") == 6
+
+
+def test_the_cost_of_each_length_says_how_it_is_known(house: Path) -> None:
+    said = text(tuning.cost_table(swept(house)))
+    for k, known in ((1, "interpolated"), (5, "measured"), (6, "extrapolated")):
+        assert re.search(rf"a full draft, k = {k} [\d.]+ [\d.]+ × {known}", said)
+    assert f"nothing drafted {1000 * ngramfactory.NONE_S:.2f}" in said
+
+
+def test_the_flag_is_left_off_where_nothing_is_faster(house: Path) -> None:
+    study = toy(house, ran=False)
+    assert "num_speculative_tokens" in text(tuning.flags(tuning.tuned([study])))
+    plain = study.records[0]
+    for request in plain.passes[0].requests:  # a baseline so fast that no step of a speculating server keeps up
+        request.chunks = [(request.chunks[0][0] + (t - request.chunks[0][0]) / 100, n) for t, n in request.chunks]
+    slow = Measured("toy", "A toy", study.folder, (plain, *study.records[1:]), study.summary)
+    assert "leave it off" in text(tuning.flags(tuning.tuned([slow])))
+
+
+def test_without_speculation_there_is_nothing_to_predict_from(house: Path) -> None:
+    plain, _ = ngramfactory.pair()
+    assert tuning.tuned([measured(house, [plain])]) == []
+    assert "nothing to predict from" in text(tuning.tuner([]))
+    assert blocks([]) == [tuning.nothing(), "", ""]
+
+
+# -- what is committed ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Tuned]:
+    return tuning.tuned(bookdata.studies())
+
+
+def test_every_committed_study_measured_or_plans_other_settings(committed: list[Tuned]) -> None:
+    assert {"cpu-smollm2-135m", "h200-smollm2-135m"} <= {found.name for found in committed}
+    for found in committed:
+        assert {trial.workload for trial in found.trials} == {*found.sweep.workloads, None}
+
+
+def test_no_figure_of_the_page_was_typed(committed: list[Tuned], tmp_path: Path) -> None:
+    page = tmp_path / "tuning.html"
+    page.write_text(f"<article>{''.join(blocks(committed))}</article>", encoding="utf-8")
+    assert Page(page).typed_digits() == []
