@@ -1,12 +1,18 @@
-"""The article as it is built: pages, figures, failures. Each build runs `jupyter-book` and real kernels."""
+"""The article as it is built: pages, figures, failures. Each build runs `jupyter-book` and real kernels.
+
+Every build here runs where Python can neither reach another host nor import an engine.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,23 +21,49 @@ import pytest
 from conftest import ROOT
 from recordfactory import a_record, prompt_ids
 from samebytes import bookbuild, bookdata, paths, record
-from samebytes.errors import SamebytesError
+from samebytes.errors import SamebytesError, UsageError
+from samebytes.pagecheck import Page
+from samebytes.run import locked
 
 pytestmark = pytest.mark.slow
 
 HOUSE = ("_config.yml", "_toc.yml", "book", "configs", "studies", "workloads")
 IDS = prompt_ids(3)
-NASTY = "<script>alert(1)</script> {{ secret }} {glue:}`level` `` <data> &"
-ALLOWED = re.compile(r"\b(UTF-8|CC-BY-4\.0|FP8|H200|RTX 5090|Qwen3-32B|SmolLM2-135M)\b")
-"""Names with a digit that is no figure."""
+NASTY = "<script>alert(document.title)</script> {{ secret }} {glue:}`level` {ref}`x` `` <data> & $$x$$ </div>"
 
-TINY = """---
+GUARD = """
+import os, sys
+
+HERE = (None, "", "localhost", "127.0.0.1", "::1", "0.0.0.0", os.uname().nodename)
+
+def refuse(what):
+    with open(os.environ["GUARD"], "a") as stream:
+        stream.write(what + "\\n")
+    raise PermissionError(f"not while the book is built: {what}")
+
+def guard(event, args):
+    if event == "socket.connect" and isinstance(args[1], tuple) and args[1][0] not in HERE:
+        refuse(f"connect {args[1]}")
+    elif event == "socket.getaddrinfo" and args[0] not in HERE:
+        refuse(f"look up {args[0]}")
+    elif event == "import" and args[0].partition(".")[0] in ("vllm", "torch", "pynvml"):
+        refuse(f"import {args[0]}")
+
+sys.addaudithook(guard)
+"""
+"""Python's sitecustomize: what a build may not do is refused, and noted."""
+
+FRONT = """---
 jupytext: {text_representation: {extension: .md, format_name: myst}}
 kernelspec: {display_name: Python 3, language: python, name: python3}
 ---
 
 # A page
+"""
 
+TINY = (
+    FRONT
+    + """
 ```{code-cell} ipython3
 import json, pathlib
 from samebytes import prose
@@ -39,80 +71,81 @@ found = json.loads(pathlib.Path("../results/toy/value.json").read_text())
 prose.count(found["value"], source="toy")
 ```
 """
+)
 
+MADE = (
+    FRONT
+    + """
+## Measured
 
-# -- reading a page ---------------------------------------------------------------------------------------------------
-
-
-class Page(HTMLParser):
-    """What a test asks of a page: links, scripts, figures, and the prose that stands outside of figures."""
-
-    VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
-    NOT_PROSE = ("data", "code", "pre", "script", "style", "svg", "nav")
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.links: list[tuple[str, str]] = []
-        self.scripts: list[tuple[str | None, str]] = []
-        self.figures: list[tuple[str, str]] = []
-        self.prose: list[str] = []
-        self._open: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.links += [(tag, value) for name, value in attrs if name in ("href", "src", "xlink:href") and value]
-        if tag == "script":
-            self.scripts.append((dict(attrs).get("type"), ""))
-        if tag not in self.VOID:
-            self._open.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._open and self._open.pop()[0] != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        tags = [tag for tag, _ in self._open]
-        if tags and tags[-1] == "script":
-            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
-        if tags and tags[-1] == "data":
-            self.figures.append((self._open[-1][1].get("title") or "", data))
-        if "article" in tags and not set(tags) & set(self.NOT_PROSE):
-            self.prose.append(data)
-
-    def figure(self, *words: str) -> list[str]:
-        """Return what is shown of the figures whose source has all these words."""
-        return [shown for source, shown in self.figures if all(word in source for word in words)]
-
-
-def typed_digits(prose: list[str]) -> list[str]:
-    """Return the pieces of prose with a digit that did not come through `samebytes.prose`."""
-    return [piece.strip() for piece in prose if re.search(r"\d", ALLOWED.sub("", piece))]
+```{code-cell} ipython3
+from samebytes import bookdata, charts, exhibit, prose
+(study,) = bookdata.studies()
+config = study.summary.config("ngram")
+said = study.records[-1].passes[0].requests[-1].text
+rate = prose.number(config.speed[0].decode_tok_s, source="speed of ngram")
+rows = [{"prompt": p.id, "tok_s": p.decode_tok_s} for p in config.prompts]
+prose.join([
+    prose.heading("one-study", prose.given(study.name, source="s")),
+    rate,
+    prose.given(said, source="answer"),
+    exhibit.chart("rates", charts.speed(study), prose.html("Rates: {}", rate), said, exhibit.origin(study)),
+    exhibit.table("table", said, ["prompt"], [[said]], exhibit.origin(study, "ngram"), data=rows),
+])
+```
+"""
+)
+"""A page with a chart and a table of a study, and a hostile answer everywhere."""
 
 
 # -- the projects that are built --------------------------------------------------------------------------------------
 
 
-def save(root: Path, **ngram: float) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def _offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let no build reach another host or import an engine."""
+    folder = tmp_path_factory.mktemp("guard")
+    (folder / "sitecustomize.py").write_text(GUARD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep))
+        patch.setenv("GUARD", str(folder / "refused"))
+        yield
+        assert not (folder / "refused").exists(), (folder / "refused").read_text()
+
+
+def copy(root: Path, *names: str) -> None:
+    for name in names:
+        source = ROOT / name
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, root / name)
+
+
+def save(root: Path, rate: float = 20.0) -> None:
     records = [
         a_record("baseline", ids=IDS),
         a_record("baseline-2", "baseline", ids=IDS),
-        a_record("ngram", ids=IDS, rate=ngram.get("rate", 20.0), texts={"creative/0": "other words"}),
         a_record("fp8", status="failed", reason=NASTY, passes=[], launches=[], note=NASTY),
+        a_record("ngram", ids=IDS, rate=rate, texts=dict.fromkeys(IDS, NASTY)),
     ]
     for found in records:
         record.save(found, root / "results" / "toy" / f"{found.label}.json")
 
 
+def a_small_project(root: Path, text: str) -> Path:
+    """Make a project of one page, under the project's own configuration."""
+    copy(root, "_config.yml", "book/_static")
+    for name in paths.MARKERS[1:]:
+        (root / name).mkdir()
+    (root / "_toc.yml").write_text("format: jb-book\nroot: book/index\n")
+    (root / "book/index.md").write_text(text)
+    return root
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project's own pages over a small study, built."""
+    """The project's own pages over a small study with hostile answers, built."""
     root = tmp_path_factory.mktemp("project")
-    for name in HOUSE:
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, root / name)
-    for name in ("record.schema.json", "rtx5090-qwen3-32b-awq/published.yaml"):
-        (root / "results" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / "results" / name, root / "results" / name)
+    copy(root, *HOUSE, "results/record.schema.json", "results/rtx5090-qwen3-32b-awq/published.yaml")
     (root / "studies" / "toy.yaml").write_text(
         f"title: {json.dumps(NASTY)}\nmodel: m\nmax_tokens: 64\n"
         "runs: [{config: baseline}, {config: baseline_sync}]\n"
@@ -122,17 +155,20 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of one page over a small study with hostile answers, built."""
+    root = a_small_project(tmp_path_factory.mktemp("made"), MADE)
+    copy(root, "workloads/rag")
+    save(root)
+    bookbuild.build(root)
+    return root
+
+
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """A project of one page with one cell, under the project's own configuration."""
-    for name in ("_config.yml", "book/_static"):
-        source = ROOT / name
-        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, tmp_path / name)
-    for name in paths.MARKERS[1:]:
-        (tmp_path / name).mkdir()
-    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/index\n")
-    (tmp_path / "book/index.md").write_text(TINY)
-    put(tmp_path, 41)
+    """A project of one page with one cell that shows one number."""
+    put(a_small_project(tmp_path, TINY), 41)
     return tmp_path
 
 
@@ -143,6 +179,10 @@ def put(root: Path, value: int | None) -> None:
 
 def page(root: Path, name: str = "index") -> Page:
     return Page(root / f"_build/html/book/{name}.html")
+
+
+def source(root: Path, name: str = "index") -> str:
+    return (root / f"_build/html/book/{name}.html").read_text(encoding="utf-8")
 
 
 def site(root: Path) -> Iterator[Path]:
@@ -165,6 +205,7 @@ def test_no_page_asks_another_host_for_anything(project: Path) -> None:
         assert [link for tag, link in found.links if tag != "a" and urlsplit(link).netloc] == [], path
         scripts = [body for kind, body in found.scripts if kind in (None, "module", "text/javascript")]
         assert [body for body in scripts if re.search(r"https?://", body)] == [], path
+        assert "mathjax" not in path.read_text(encoding="utf-8").lower(), path
     for path in (project / "_build/html/_static").rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", path.read_text(encoding="utf-8")), path
 
@@ -177,49 +218,28 @@ def test_every_link_within_the_site_leads_somewhere(project: Path) -> None:
                 assert (path.parent / unquote(parts.path)).exists(), f"{path.name}: {link}"
 
 
-@pytest.mark.parametrize("name", ["index", "method", "data"])
-def test_every_digit_in_prose_comes_from_a_record_or_from_the_code(project: Path, name: str) -> None:
-    found = page(project, name)
-    assert len(found.prose) > 20
-    assert typed_digits(found.prose) == []
+def test_texts_from_records_are_escaped_on_every_page(project: Path) -> None:
+    shown = []
+    for path in site(project):
+        found = Page(path)
+        assert [
+            body for kind, body in found.scripts if kind != "application/json" and "alert(document.title)" in body
+        ] == [], path
+        for body in (body for kind, body in found.scripts if kind == "application/json"):
+            json.loads(body)
+        assert "pending" not in path.read_text(encoding="utf-8").lower(), path
+        if any(NASTY in text for _, text in found.figures):
+            shown.append(path.stem)
+    assert "index" in shown, "the engine's message is shown as it is"
 
 
-def test_a_typed_digit_is_found(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(
-        '<p>7</p><article><p>4.65 times <data value="1">75.2</data> on an H200 <code>k1</code></p><p>FP81</p></article>'
-    )
-    assert typed_digits(Page(tmp_path / "page.html").prose) == ["4.65 times", "FP81"]
-
-
-def test_texts_from_records_are_escaped(project: Path) -> None:
-    text = (project / "_build/html/book/index.html").read_text(encoding="utf-8")
-    shown = "".join(data for _, data in page(project).figures)
-    assert NASTY in shown, "the engine's message is shown as it is"
-    assert "<script>alert" not in text
-    assert "pending" not in text.lower()
-
-
-def test_figures_are_those_of_the_records(project: Path) -> None:
-    found = page(project)
-    assert set(found.figure("median decode tok/s", "rag", "ngram.json")) == {"20.0"}
-    assert set(found.figure("median decode tok/s", "rag", "baseline.json, results/toy/baseline-2.json")) == {"10.0"}
-    assert "349.8" in found.figure("Results by config, row code edit, column n-gram")
-    prose = " ".join("".join(found.prose).split())
-    assert "So a difference that another config repeats is its doing." in prose
-    assert "Nothing was measured on the machine that built this page." in prose
-    assert "not measured" in prose, "a run that the study asks for and that has no record"
-
-
-def test_a_chart_is_there_with_and_without_scripts(project: Path) -> None:
-    found = page(project)
-    (spec,) = [json.loads(body) for kind, body in found.scripts if kind == "application/json"]
-    assert "ngram: code_edit 20.0" in spec["description"]
-    text = (project / "_build/html/book/index.html").read_text(encoding="utf-8")
-    static = text[text.index('<div class="chart-static"') : text.index('<div class="chart-live"')]
-    assert "decode throughput, tok/s" in static
-    assert static.count('aria-roledescription="point"') == 2 * len(IDS)
-    assert "vega/vega.js" in text
-    assert "vega/vega.js" not in (project / "_build/html/book/data.html").read_text(encoding="utf-8")
+def test_every_exhibit_has_its_data(project: Path) -> None:
+    names = [
+        name for path in site(project) for name in re.findall(r'data-exhibit="(.+?)\.[0-9a-f]{16}"', path.read_text())
+    ]
+    assert names
+    folder = project / "_build/html/exhibits"
+    assert {path.name for path in folder.iterdir()} == {f"{name}.{end}" for name in names for end in ("csv", "json")}
 
 
 def test_records_can_be_downloaded(project: Path) -> None:
@@ -228,19 +248,61 @@ def test_records_can_be_downloaded(project: Path) -> None:
     assert ("a", "../results/toy/ngram.json") in page(project, "data").links
 
 
-def test_a_changed_record_changes_the_page_and_an_unchanged_one_executes_nothing(project: Path) -> None:
-    before = (project / "_build/html/book/index.html").stat().st_mtime_ns
-    bookbuild.build(project)
-    assert (project / "_build/html/book/index.html").stat().st_mtime_ns == before
-    save(project, rate=30.0)
-    bookbuild.build(project)
-    found = page(project)
-    assert set(found.figure("median decode tok/s", "rag", "ngram.json")) == {"30.0"}
-    assert "3.00" in found.figure("paired by prompt (rag)", "ngram.json against")
+# -- a page from records to files -------------------------------------------------------------------------------------
+
+
+def test_a_hostile_answer_is_shown_as_text(made: Path) -> None:
+    found = page(made)
+    assert found.figure("answer") == [NASTY]
+    assert "<script>alert" not in source(made)
+    assert (
+        source(made).count("&lt;script&gt;alert(document.title)&lt;/script&gt; {{ secret }} {glue:}`level` {ref}`x`")
+        > 3
+    )
+
+
+def test_the_heading_of_a_cell_is_in_the_contents(made: Path) -> None:
+    contents = source(made).partition('<nav id="pst-page-toc-nav"')[2].partition("</nav>")[0]
+    entry = r'href="#measured">Measured</a><ul [^>]*>\s*<li [^>]*><a class="reference internal nav-link" '
+    assert re.search(entry + r'href="#one-study">toy</a>', contents), contents
+
+
+def test_a_chart_is_there_with_and_without_scripts(made: Path) -> None:
+    text = source(made)
+    static = text[text.index('<div class="chart-static"') : text.index('<div class="chart-live"')]
+    assert "decode throughput, tok/s" in static
+    assert static.count('aria-roledescription="point"') == 2 * len(IDS)
+    assert "vega/vega.js" in text
+
+
+def test_a_page_loads_the_icons_that_it_names_and_not_all_there_are(made: Path) -> None:
+    icons = (made / "_build/html/_static/scripts/fontawesome.js").read_text(encoding="utf-8")
+    assert len(icons) < 100_000
+    named = set(re.findall(r"fa-(?:solid|regular|brands) fa-([a-z-]+)", source(made)))
+    assert len(named) > 5
+    assert [name for name in named if f'{name}":[' not in icons and f"{name}:[" not in icons] == []
+
+
+def test_a_changed_record_changes_number_chart_and_files_and_an_unchanged_one_executes_nothing(made: Path) -> None:
+    assert seen(made) == ({"20.0"}, {10.0, 20.0}, "Rates: 20.0", {"20.0"}, {20.0})
+    before = (made / "_build/html/book/index.html").stat().st_mtime_ns
+    bookbuild.build(made)
+    assert (made / "_build/html/book/index.html").stat().st_mtime_ns == before
+    save(made, rate=30.0)
+    bookbuild.build(made)
+    assert seen(made) == ({"30.0"}, {10.0, 30.0}, "Rates: 30.0", {"30.0"}, {30.0})
+
+
+def seen(root: Path) -> tuple[object, ...]:
+    """Return what the page, its chart and its files say of the rate."""
+    found = page(root)
     (spec,) = [json.loads(body) for kind, body in found.scripts if kind == "application/json"]
-    assert "30.0" in spec["description"]
     (rows,) = spec["datasets"].values()
-    assert {row["tok_s"] for row in rows} == {10.0, 30.0}
+    folder = root / "_build/html/exhibits"
+    with (folder / "table.csv").open(encoding="utf-8", newline="") as stream:
+        as_csv = {row["tok_s"] for row in csv.DictReader(stream)}
+    as_json = {row["tok_s"] for row in json.loads((folder / "table.json").read_text())["rows"]}
+    return set(found.figure("speed of ngram")), {row["tok_s"] for row in rows}, spec["description"], as_csv, as_json
 
 
 # -- failures ---------------------------------------------------------------------------------------------------------
@@ -249,6 +311,7 @@ def test_a_changed_record_changes_the_page_and_an_unchanged_one_executes_nothing
 def test_a_failing_cell_fails_every_build_until_it_is_mended(tiny: Path) -> None:
     bookbuild.build(tiny)
     assert page(tiny).figure("toy") == ["41"]
+    assert "vega/vega.js" not in source(tiny)
     put(tiny, None)
     for _ in ("incremental", "incremental again"):
         with pytest.raises(SamebytesError, match=r"book/index\.md: KeyError: 'value'\n  log: .*book\.log"):
@@ -261,25 +324,58 @@ def test_a_failing_cell_fails_every_build_until_it_is_mended(tiny: Path) -> None
     assert page(tiny).figure("toy") == ["42"]
 
 
-def test_a_warning_fails_every_build(tiny: Path) -> None:
-    (tiny / "book/index.md").write_text(TINY + "\n[](nowhere.md)\n")
+def test_warnings_and_formulas_fail_every_build(tiny: Path) -> None:
+    (tiny / "book/index.md").write_text(TINY + "\n[](nowhere.md)\n\n```{math}\nx^2\n```\n")
     for _ in ("clean", "incremental"):
-        with pytest.raises(SamebytesError, match=r"built: book/index\.md:15: WARNING: .*nowhere\.md"):
+        with pytest.raises(SamebytesError, match=r"book/index\.md:15: WARNING: .*nowhere\.md") as failure:
+            bookbuild.build(tiny)
+        assert "index.md:17: WARNING: a formula would load MathJax from another host" in str(failure.value)
+
+
+def test_a_typed_number_fails_every_build(tiny: Path) -> None:
+    (tiny / "book/index.md").write_text(TINY + "\n## The 3 configs\n\nIt is 4.65 times as fast on an H200.\n")
+    for _ in ("clean", "incremental"):
+        with pytest.raises(SamebytesError, match="book/index: a number that was typed.*'The 3 configs'\n.*'It is 4.65"):
             bookbuild.build(tiny)
 
 
-def test_a_page_whose_cells_do_not_run_is_refused(tiny: Path) -> None:
-    (tiny / "book/index.md").write_text("# A page\n\nWithout a cell.\n")
-    with pytest.raises(SamebytesError, match=r"book/index\.html has no figure from the records"):
+def test_a_page_whose_cells_would_not_run_is_refused(tiny: Path) -> None:
+    (tiny / "book/index.md").write_text(TINY.replace("format_name: myst", ""))
+    with pytest.raises(UsageError, match=r"book/index\.md has cells that would not run"):
         bookbuild.build(tiny)
+    assert not (tiny / "_build").exists()
+
+
+def test_a_second_build_at_the_same_time_is_refused(tiny: Path) -> None:
+    with locked(tiny / "_build/.book.lock", "held"):
+        with pytest.raises(UsageError, match="another build is writing"):
+            bookbuild.build(tiny)
+
+
+def test_what_a_build_may_not_do_is_refused_and_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GUARD", str(tmp_path / "refused"))
+    for attempt in ("import socket; socket.create_connection(('192.0.2.1', 80))", "import vllm"):
+        done = subprocess.run([sys.executable, "-c", attempt], stderr=subprocess.PIPE, encoding="utf-8", check=False)
+        assert "not while the book is built" in done.stderr
+    assert len((tmp_path / "refused").read_text().splitlines()) == 2
 
 
 def test_the_fingerprint_knows_names_and_contents(tiny: Path) -> None:
     first = bookdata.fingerprint(tiny)
     assert bookdata.fingerprint(tiny) == first
     put(tiny, 42)
-    second = bookdata.fingerprint(tiny)
+    found = {first, bookdata.fingerprint(tiny)}
     (tiny / "results/toy/value.json").rename(tiny / "results/toy/other.json")
-    (tiny / "results/toy/.value.json.part").touch()
-    (tiny / "results/toy/run.log").touch()
-    assert len({first, second, bookdata.fingerprint(tiny)}) == 3
+    found.add(bookdata.fingerprint(tiny))
+    for name in ("results/toy/.value.json.part", "results/toy/run.log", "results/toy/notebooks/a.ipynb"):
+        (tiny / name).parent.mkdir(exist_ok=True)
+        (tiny / name).touch()
+    found.add(bookdata.fingerprint(tiny))
+    assert len(found) == 3
+    changed = ("results/toy/probes/a.json", "book/_static/charts.js", "workloads/rag/a.check.yaml", "_config.yml")
+    for name in changed:
+        (tiny / name).parent.mkdir(parents=True, exist_ok=True)
+        with (tiny / name).open("a") as stream:
+            stream.write("\n")
+        found.add(bookdata.fingerprint(tiny))
+    assert len(found) == 3 + len(changed)

@@ -45,10 +45,8 @@ def build(root: Path) -> Path:
         said = _ANSI.sub("", done.stdout)
         log = output / "book.log"
         log.write_text(said, encoding="utf-8")
-        if done.returncode:
-            found = [_failure(said, root)]
-        else:
-            found = list(islice(pagecheck.problems(output / "html", pages(root)), SHOWN))
+        wrong = _failures(said, root) if done.returncode else pagecheck.problems(output / "html", pages(root))
+        found = list(islice(wrong, SHOWN))
         if found:
             # A warning is given once, when its page is read: the next build has to read every page again.
             (output / ".doctrees" / "environment.pickle").unlink(missing_ok=True)
@@ -86,12 +84,13 @@ def _files(node: Any) -> Iterator[str]:
             yield from _files(item)
 
 
-def _failure(said: str, root: Path) -> str:
-    """Return what went wrong: a cell's error with its page, else the first warning, else the last line."""
+def _failures(said: str, root: Path) -> Iterator[str]:
+    """Yield what went wrong: a cell's error with its page, else every warning and error, else the last line."""
     page = re.search(r"^myst_nb\.\S+\.ExecutionError: (.+)$", said, re.MULTILINE)
     if page is not None:
         cell = said.partition("\nThe above exception was the direct cause")[0].rstrip().rpartition("\n")[2]
-        return f"{os.path.relpath(page[1], root)}: {cell}"
-    lines = [line.strip() for line in said.splitlines() if line.strip(" =\n")]
+        yield f"{os.path.relpath(page[1], root)}: {cell}"
+        return
+    lines = [line.strip().replace(f"{root}{os.sep}", "") for line in said.splitlines() if line.strip(" =\n")]
     found = [line for line in lines if re.search(r": (WARNING|ERROR|CRITICAL): |^(WARNING|ERROR): ", line)]
-    return next(iter(found or lines[-1:]), "no output").replace(f"{root}{os.sep}", "")
+    yield from found or lines[-1:] or ["no output"]
