@@ -75,6 +75,9 @@ model: venv ## the embedded model, in the user's cache
 docs: venv ## write the pages of commands and of the record's fields from the code
 	@$(BIN)/python -m samebytes.docs
 
+archive: venv ## records and tables as one file to deposit, in dist/
+	@$(BIN)/python -m samebytes.archive
+
 lock: venv ## resolve the lock files anew
 	@tools/lock.sh
 
