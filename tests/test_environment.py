@@ -126,6 +126,20 @@ def test_conda_environment_names_every_dependency_within_the_bounds_of_pyproject
             assert probe not in environment[name] or probe in bounds, f"{name}: environment.yml allows {probe}"
 
 
+def test_binders_environment_is_the_locked_one_of_the_pages_without_an_engine() -> None:
+    content = yaml.safe_load((ROOT / "binder" / "environment.yml").read_text())
+    (pip,) = [part["pip"] for part in content["dependencies"] if isinstance(part, dict)]
+    constraint, *named = pip
+    flag, _, lock = constraint.partition(" ")
+    assert (flag, (ROOT / "binder" / lock).resolve()) == ("-c", ROOT / "requirements" / "report.lock")
+    assert requirements(named) == requirements([*PROJECT["dependencies"], *EXTRAS["book"]])
+    (python,) = [part for part in content["dependencies"] if str(part).startswith("python=")]
+    everything = locked("report", python.removeprefix("python="))
+    assert requirements(named).keys() <= everything.keys()
+    assert not {name for name in everything if name.startswith(("torch", "vllm"))}
+    assert os.access(ROOT / "binder" / "postBuild", os.X_OK)
+
+
 @pytest.mark.slow
 def test_conda_environment_resolves(tmp_path: Path) -> None:
     (tmp_path / "pip.in").write_text("\n".join(conda_pip()))
