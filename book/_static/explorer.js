@@ -37,10 +37,10 @@
     const still = root.querySelector(".explorer-static");
     const prompts = new Map();
     const answers = new Map();
-    still.querySelectorAll("pre[data-prompt]").forEach((pre) => {
+    still.querySelectorAll("pre[data-sha256]").forEach((pre) => prompts.set(pre.dataset.sha256, pre.textContent));
+    still.querySelectorAll("pre[data-answer]").forEach((pre) => {
       const { study, prompt, answer, part } = pre.dataset;
-      if (answer === undefined) prompts.set(prompt, pre.textContent);
-      else answers.set([study, prompt, answer, part].join("\n"), pre.textContent);
+      answers.set([study, prompt, answer, part].join("\n"), pre.textContent);
     });
     const now = { study: null, pair: null, prompt: null, side: 0 };
 
@@ -156,7 +156,7 @@
       const found = now.pair.prompts[now.prompt.id];
       const shown = found.sides[now.side];
       title.textContent = now.prompt.id;
-      asked.textContent = prompts.get(now.prompt.id) ?? "not at hand: the runs sent another text than the one in the project";
+      asked.textContent = prompts.get(now.prompt.sha256) ?? "not at hand: the project holds no prompt of the bytes that were sent";
       fill(side, found.sides.map((each, i) => [String(i), `${each.runs[0].join(" and ")}${each.char === null ? ": same bytes" : ""}`]));
       side.value = String(now.side);
       sideLabel.hidden = found.sides.length < 2;

@@ -218,6 +218,7 @@ def _index(found: View) -> dict[str, Any]:
                 "id": prompt.id,
                 "workload": prompt.workload,
                 "group": common.workload_name(prompt.workload),
+                "sha256": prompt.sha256,
                 "runs": prompt.runs,
             }
             for prompt in found.prompts.values()
@@ -296,7 +297,7 @@ def _prompts(views: Sequence[View]) -> Html:
     """Return the prompts' texts, those at hand of which the runs sent the very bytes."""
     sent = {prompt.sha256 for found in views for prompt in found.prompts.values()}
     items = [
-        html("<details><summary>{}</summary>{}</details>", code(each.id), _preformatted(each.text, prompt=each.id))
+        html("<details><summary>{}</summary>{}</details>", code(each.id), _preformatted(each.text, sha256=each.sha256))
         for each in workloads.load(paths.workloads())
         if each.sha256 in sent
     ]
