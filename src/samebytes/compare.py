@@ -360,12 +360,12 @@ def _compare(
     for record, found in zip((*baseline, *candidate), (*ours, *theirs), strict=True):
         if not any(answer.request for answer in found.values()):
             raise RecordError(f"{record.label} cannot be compared: it has no such pass")
-    workloads = {p.id: p.workload for p in first.prompts}
-    order = {p.id: i for i, p in enumerate(first.prompts)}
+    known = {p.id: p.workload for p in (*first.prompts, *(first.leg_prompts or ()))}
+    order = {key: i for i, key in enumerate(known)}
     ids = sorted({key for found in (*ours, *theirs) for key in found}, key=lambda key: (order[key.split("#")[0]], key))
     none = Answer(None, None)
     verdicts = tuple(
-        judge(key, workloads[key.split("#")[0]], [a.get(key, none) for a in ours], [b.get(key, none) for b in theirs])
+        judge(key, known[key.split("#")[0]], [a.get(key, none) for a in ours], [b.get(key, none) for b in theirs])
         for key in ids
     )
 

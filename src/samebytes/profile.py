@@ -23,9 +23,8 @@ from pydantic import Field, ValidationError
 from samebytes import engine, httpget, machine, metrics, model, paths, server, serverlog, settings, trace, workloads
 from samebytes.client import Client, Endpoint, RequestSpec
 from samebytes.errors import EngineError, RecordError, UsageError
-from samebytes.record import ConfigInfo, Launch, MachineInfo, ModelInfo, Part, Versions, write_atomic
+from samebytes.record import ConfigInfo, HostLoad, Launch, MachineInfo, ModelInfo, Part, Versions, write_atomic
 from samebytes.run import check_machine, describe, identity
-from samebytes.settings import Plan
 from samebytes.stream import to_request
 
 SCHEMA = 1
@@ -99,6 +98,8 @@ class Profile(Part):
     launch: Launch | None = None
     tokens: int = TOKENS
     rows: list[RowTime] = Field(default_factory=list)
+    host: HostLoad = Field(default_factory=HostLoad)
+    """Foreign load while the step times were taken."""
     trace: Trace | None = None
     copy_: Copy | None = Field(default=None, alias="copy")
     missing: dict[str, str] = Field(default_factory=dict)
@@ -189,7 +190,9 @@ def measure(study: str, config: str, results_dir: Path | None = None, say: Say =
             profile.launch = _launch(running)
             endpoint = Endpoint(base_url=running.base_url, model=name)
             with Client(endpoint, timeout_s=plan.study.request_timeout_s) as client:
-                _rows(profile, plan, client, path, say)
+                host = machine.HostMeter([*running.pids(), os.getpid()])
+                _rows(profile, client, path, say)
+                profile.host = host.read()
                 say("profiling one request")
                 _try(profile, "trace", lambda: _trace(profile, client, running.base_url, Path(traces)))
         _save(profile, path)
@@ -252,7 +255,7 @@ def _send(client: Client, rows: int, tokens: int) -> list[float]:
     return [1 / rate for rate in rates if rate]
 
 
-def _rows(profile: Profile, plan: Plan, client: Client, path: Path, say: Say) -> None:
+def _rows(profile: Profile, client: Client, path: Path, say: Say) -> None:
     prompt = workloads.warmup(paths.workloads())[0]
     client.negotiate([{"role": "user", "content": prompt.text}], max_tokens=TOKENS)
     times: dict[int, list[float]] = {rows: [] for rows in ROWS}

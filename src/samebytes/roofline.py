@@ -213,21 +213,19 @@ def tokens_per_step(speed_up: float, cost: float) -> float:
 
 # -- kernels ----------------------------------------------------------------------------------------------------------
 
-KINDS: Sequence[tuple[str, re.Pattern[str]]] = (
-    ("copy and fill", re.compile(r"^mem(?:cpy|set)\b|^aten::(?:copy_|fill_|zero_|cat|clone|index_copy)", re.I)),
-    ("KV cache write", re.compile(r"reshape_and_cache|cache_kernel|kv_cache", re.I)),
-    ("attention", re.compile(r"flash|fmha|attention|attn|paged|splitkv|mha", re.I)),
-    ("packed matrices", re.compile(r"machete|marlin|awq|gptq|wna16|w4a16|exllama", re.I)),
-    (
-        "matrices",
-        re.compile(
-            r"gemm|gemv|nvjet|cublas|cutlass|wgmma|xmma|splitk|aten::(?:mm|addmm|linear|matmul)|onednn|mkldnn", re.I
-        ),
-    ),
-    ("sampling", re.compile(r"argmax|softmax|topk|top_k|sample|sort|gumbel|multinomial|penal|logit", re.I)),
-    ("norms, rotary, activation", re.compile(r"norm|rotary|rope|silu|gelu|act_and_mul|triton_|mul|add", re.I)),
+KINDS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (
+        ("copies", r"^mem(?:cpy|set)\b|^aten::(?:copy_|fill_|zero_|cat|clone|index_copy)"),
+        ("KV cache write", r"reshape_and_cache|cache_update|cache_kernel"),
+        ("attention", r"flash|fmha|attention|attn|varlen|splitkv"),
+        ("packed matrices", r"machete|marlin|awq|gptq|wna16|w4a16|exllama"),
+        ("matrices", r"gemm|gemv|nvjet|cublas|cutlass|xmma|splitk|onednn|mkldnn|aten::(?:mm|addmm|linear|matmul)"),
+        ("sampling", r"argmax|softmax|top_?k|sampl|sort|gumbel|multinomial|penal|logit"),
+        ("norms, rotary, activation", r"norm|rotary|rope|silu|gelu|act_and_mul|triton_|elementwise|aten::(?:mul|add)"),
+    )
 )
-"""What a kernel's name says it does; the first pattern that fits counts, ``other`` where none does."""
+"""What a kernel's name says it does; the first pattern that fits counts, `OTHER` where none does."""
 
 OTHER = "other"
 

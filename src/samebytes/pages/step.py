@@ -1,0 +1,442 @@
+"""What a decode step is made of, what more rows cost it, and what that makes of speculation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from samebytes import exhibit, profile, prose, roofline, stats
+from samebytes.bookdata import Measured
+from samebytes.exhibit import Origin
+from samebytes.findings import ALL
+from samebytes.pages import common, wall
+from samebytes.profile import Profile
+from samebytes.prose import Html, code, count, given, html, join, number, paragraph, percent, times
+from samebytes.published import Published
+
+TB, MS = wall.TB, 1000
+
+IDLE_COLOUR = "#8c8c8c"
+
+
+def profiles(found: Sequence[Measured]) -> list[tuple[Measured, list[Profile]]]:
+    """Return the studies that have profiles, each with them: the baseline's first."""
+    result = []
+    for study in found:
+        here = profile.of_study(study.folder)
+        if here:
+            result.append((study, sorted(here.values(), key=lambda p: (p.config.name != "baseline", p.config.name))))
+    return result
+
+
+def no_profile() -> Html:
+    """Return what stands where no step was profiled yet."""
+    return paragraph("No decode step was profiled yet. To do it: {}.", code("samebytes profile STUDY CONFIG"))
+
+
+def origin(found: Sequence[Profile]) -> Origin:
+    """Return where figures of profiles come from."""
+    return exhibit.together(
+        [
+            Origin(
+                records=(_file(each),),
+                machine=each.machine.gpu or each.machine.cpu,
+                vllm=each.versions.vllm,
+                date=each.launch.started[:10] if each.launch else None,
+                commit=each.versions.git_commit and each.versions.git_commit[:10],
+                command=f"samebytes profile {each.study} {each.config.name}",
+            )
+            for each in found
+        ],
+        command=f"samebytes profile {found[0].study} {' '.join(each.config.name for each in found)} && samebytes book",
+    )
+
+
+def _file(found: Profile) -> str:
+    return f"results/{found.study}/profiles/{found.config.name}.json"
+
+
+def breakdown(study: Measured, found: Sequence[Profile]) -> Html:
+    """Return what a decode step's time goes into, by config: as a chart, and its shares as a table."""
+    rows = [row for each in found for row in parts(each)]
+    if not rows:
+        return Html()
+    return join([_breakdown_chart(study, found, rows), _breakdown_table(study, found)])
+
+
+IDLE, REST = "nothing runs", "everything else"
+PARTS = ("packed matrices", "matrices", "attention", "norms, rotary, activation", REST, IDLE)
+"""What a step's time is split into: kinds of kernels, see `samebytes.roofline.kind`."""
+
+
+def parts(found: Profile) -> list[dict[str, Any]]:
+    """Return a profiled step's time by `PARTS`, in milliseconds; empty without a trace."""
+    step = found.trace
+    if step is None:
+        return []
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for kernel in step.kernels:
+        kind = roofline.kind(kernel.name)
+        seconds[kind if kind in PARTS else REST] += kernel.seconds
+    seconds[REST] += step.others_s
+    seconds[IDLE] = (1 - step.busy) * step.step_s
+    return [{"config": found.config.name, "part": part, "ms": seconds[part] * MS} for part in PARTS if seconds[part]]
+
+
+def _breakdown_chart(study: Measured, found: Sequence[Profile], rows: Sequence[Mapping[str, Any]]) -> Html:
+    import altair
+
+    from samebytes import charts
+
+    colours = altair.Scale(domain=list(PARTS), range=[*charts.PALETTE, IDLE_COLOUR])
+    drawn = (
+        altair.Chart(altair.InlineData(values=list(rows)))
+        .mark_bar()
+        .encode(
+            y=altair.Y("config:N", title=None, sort=None),
+            x=altair.X("ms:Q", title="a decode step, ms"),
+            color=altair.Color("part:N", title=None, scale=colours, legend=altair.Legend(columns=3)),
+            order=altair.Order("order:Q"),
+            tooltip=[altair.Tooltip("config:N"), altair.Tooltip("part:N"), altair.Tooltip("ms:Q", format=".3f")],
+        )
+        .transform_calculate(order=f"indexof({list(PARTS)!r}, datum.part)")
+    )
+    said = [
+        html(
+            "{}: {}",
+            code(each.config.name),
+            join(
+                (html("{} {}", r["part"], number(r["ms"], 2, "ms", source=_file(each))) for r in parts(each)),
+                ", ",
+            ),
+        )
+        for each in found
+        if each.trace
+    ]
+    return exhibit.chart(
+        f"wall-step-{study.name}",
+        altair.layer(drawn).properties(height=40 + 34 * len(said)),
+        html("What a decode step’s time goes into. {}.", join(said, "; ")),
+        "One request’s decode step under the engine’s profiler: time by what the kernels’ names say they do. "
+        "Profiling itself makes a step longer.",
+        origin(found),
+        data=list(rows),
+    )
+
+
+def _breakdown_table(study: Measured, found: Sequence[Profile]) -> Html:
+    rows, data = [], []
+    shape = roofline.SHAPES.get(study.records[0].model.id)
+    for each in found:
+        step = each.trace
+        source = _file(each)
+        alone = each.step_s().get(1)
+        missing = each.missing.get("trace", "no trace")
+        matrices = sum(r["ms"] for r in parts(each) if r["part"] in ("packed matrices", "matrices")) / MS
+        rate = shape.read_bytes / matrices if shape and matrices else None
+        rows.append(
+            [
+                code(each.config.name),
+                given(each.launch.linear_kernel if each.launch else None, source=source, missing="not told by the log"),
+                number(alone, 2, source=f"without the profiler: {source}", scale=MS),
+                number(step.step_s if step else None, 2, source=source, missing=missing, scale=MS),
+                percent(step.busy if step else None, 0, source=source, missing=missing),
+                number(matrices or None, 2, source=source, missing=missing, scale=MS),
+                number(rate, 2, source=f"weights read / time in matrices: {source}", missing=missing, scale=TB),
+                number(each.copy_.copy_bytes_per_s if each.copy_ else None, 2, source=f"torch: {source}", scale=TB),
+                number(each.copy_.read_bytes_per_s if each.copy_ else None, 2, source=f"torch: {source}", scale=TB),
+            ]
+        )
+        data.append(
+            {
+                "config": each.config.name,
+                "linear_kernel": each.launch.linear_kernel if each.launch else None,
+                "step_s": alone,
+                "profiled_step_s": step.step_s if step else None,
+                "busy": step.busy if step else None,
+                "matrices_s": matrices or None,
+                "matrix_bytes_per_s": rate,
+                "copy_bytes_per_s": each.copy_.copy_bytes_per_s if each.copy_ else None,
+                "read_bytes_per_s": each.copy_.read_bytes_per_s if each.copy_ else None,
+            }
+        )
+    return exhibit.table(
+        f"wall-kernels-{study.name}",
+        "A decode step of one request: how long, how long the device works in it, and at what rate the kernels that "
+        "multiply by the weights read them. Beside it what a plain copy and a plain sum reach in the same memory.",
+        [
+            "config",
+            "kernel for packed weights",
+            "step, ms",
+            "step profiled, ms",
+            "device busy",
+            "in matrices, ms",
+            "weights read, TB/s",
+            "copy, TB/s",
+            "sum, TB/s",
+        ],
+        rows,
+        origin(found),
+        data=data,
+        words=(1,),
+    )
+
+
+def reason(study: Measured, found: Sequence[Profile]) -> Html:
+    """Return in words what keeps a step from the bound: reading below full rate, other kernels, idle time."""
+    base = next((each for each in found if each.trace is not None), None)
+    shape = roofline.SHAPES.get(study.records[0].model.id)
+    bandwidth, _ = wall.bandwidth(study)
+    if base is None or base.trace is None or shape is None or bandwidth is None:
+        return Html()
+    source = _file(base)
+    by = {row["part"]: row["ms"] / MS for row in parts(base)}
+    ideal = shape.read_bytes / bandwidth
+    matrices = by.get("packed matrices", 0.0) + by.get("matrices", 0.0)
+    idle = by.get(IDLE, 0.0)
+    return paragraph(
+        "{}, {}: reading the weights at full bandwidth would take {} of a step. The kernels that read them take {}; "
+        "everything else that runs takes {}; for {} nothing runs.",
+        given(study.title, source=study.name),
+        code(base.config.name),
+        number(ideal, 2, "ms", source=f"weights read / bandwidth: {source}", scale=MS),
+        number(matrices, 2, "ms", source=source, scale=MS),
+        number(base.trace.step_s - matrices - idle, 2, "ms", source=source, scale=MS),
+        number(idle, 2, "ms", source=source, scale=MS),
+    )
+
+
+def kernels(study: Measured, found: Sequence[Profile], most: int = 12) -> Html:
+    """Return the kernels of a step by name, the longest first."""
+    rows, data = [], []
+    for each in found:
+        for kernel in (each.trace.kernels if each.trace else [])[:most]:
+            source = _file(each)
+            rows.append(
+                [
+                    code(each.config.name),
+                    given(kernel.name, source=source),
+                    roofline.kind(kernel.name),
+                    number(kernel.calls, 0, source=source),
+                    number(kernel.seconds, 3, source=source, scale=MS),
+                ]
+            )
+            data.append({"config": each.config.name, "kernel": kernel.name, "calls": kernel.calls, "s": kernel.seconds})
+    if not rows:
+        return Html()
+    shown = exhibit.table(
+        f"wall-names-{study.name}",
+        "The longest kernels of a decode step, by name.",
+        ["config", "kernel", "taken for", "calls a step", "ms a step"],
+        rows,
+        origin(found),
+        data=data,
+        words=(1, 2),
+    )
+    return html("<details><summary>Kernels by name</summary>{}</details>", shown)
+
+
+# -- verification -----------------------------------------------------------------------------------------------------
+
+
+def rows_table(study: Measured, found: Sequence[Profile]) -> Html:
+    """Return what a step costs by rows in flight."""
+    sizes = sorted({row.rows for each in found for row in each.rows})
+    if not sizes:
+        return Html()
+    rows, data = [], []
+    for each in found:
+        times_s = each.step_s()
+        source = f"without the profiler: {_file(each)}"
+        cells = [
+            html(
+                "{} <small>{}</small>",
+                number(times_s.get(size), 2, source=source, scale=MS),
+                times(roofline.step_cost(times_s, size), source=source),
+            )
+            for size in sizes
+        ]
+        rows.append([code(each.config.name), *cells])
+        data += [
+            {"config": each.config.name, "rows": size, "step_s": times_s[size]} for size in sizes if size in times_s
+        ]
+    heads = [html("{} in flight", count(size, source="samebytes.profile.ROWS")) for size in sizes]
+    return exhibit.table(
+        f"wall-rows-{study.name}",
+        "Milliseconds a decode step by requests in flight, each a row of the step’s batch; under each, what that costs "
+        "in steps of one row.",
+        ["config", *heads],
+        rows,
+        origin(found),
+        data=data,
+    )
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What a published speed-up would be with the step cost measured here.
+
+    Attributes
+    ----------
+    published : float
+        The speed-up as printed.
+    tokens : tuple of float
+        Tokens per step that it took there: at the lowest and the highest step cost that the article's figures allow.
+    here : tuple of float
+        The speed-ups that these tokens per step would give here.
+    """
+
+    workload: str
+    published: float
+    tokens: tuple[float, float]
+    here: tuple[float, float]
+
+
+def published_cost(article: Published) -> tuple[float, float] | None:
+    """Return what a speculating step cost on the article's machine, in plain steps: at least and at most.
+
+    A step gives one token at least and one more than it drafts at most. So the cost is at least 1 over the smallest
+    speed-up, and at most that many tokens over the largest; the cost is taken to be the same for all workloads.
+    """
+    speed_ups = [common.value_as_printed(article, f"speedup.{workload}") for workload in common.WORKLOADS]
+    known = [value for value in speed_ups if value is not None]
+    most = common.value_as_printed(article, "verified_tokens")
+    return None if not known or most is None else (1 / min(known), most / max(known))
+
+
+def transfers(article: Published, cost: float) -> list[Transfer]:
+    """Return each workload's published speed-up carried over to a step cost, see `published_cost`."""
+    allowed = published_cost(article)
+    if allowed is None:
+        return []
+    found = []
+    for workload in common.WORKLOADS:
+        printed = common.value_as_printed(article, f"speedup.{workload}")
+        if printed is not None:
+            low, high = (roofline.tokens_per_step(printed, end) for end in allowed)
+            here = (roofline.speed_up(low, cost), roofline.speed_up(high, cost))
+            found.append(Transfer(workload, printed, (low, high), here))
+    return found
+
+
+TRANSFER = (
+    "workload",
+    "published_speed_up",
+    "tokens_per_step_low",
+    "tokens_per_step_high",
+    "speed_up_here_low",
+    "speed_up_here_high",
+)
+
+
+def mean_length(article: Published) -> float | None:
+    """Return the tokens per step with a full draft that an article's acceptance rate makes."""
+    rate, k = (common.value_as_printed(article, name) for name in ("acceptance", "num_speculative_tokens"))
+    return None if rate is None or k is None else 1 + k * rate / 100
+
+
+def transfer_table(study: Measured, found: Profile, name: str, article: Published) -> Html:
+    """Return the article's speed-ups beside what its acceptance would give with the step cost measured here."""
+    most = common.value_as_printed(article, "verified_tokens")
+    cost = roofline.step_cost(found.step_s(), int(most or 0))
+    if cost is None:
+        return Html()
+    source = f"{_file(found)} and {article.title}"
+    rows, data = [], []
+    for each in transfers(article, cost):
+        rows.append(
+            [
+                common.workload_name(each.workload),
+                html("{}×", common.as_printed(article, f"speedup.{each.workload}")),
+                _range(each.tokens, source),
+                _range(each.here, source),
+            ]
+        )
+        values = (each.workload, each.published, *each.tokens, *each.here)
+        data.append(dict(zip(TRANSFER, values, strict=True)))
+    mean = mean_length(article)
+    if mean is not None:
+        source_all = f"1 + drafted tokens a step x accepted share: {article.title}"
+        here = roofline.speed_up(mean, cost)
+        rows.append(
+            [
+                "steps with a full draft, all workloads",
+                html("{} % accepted", common.as_printed(article, "acceptance")),
+                number(mean, 2, source=source_all),
+                number(here, 2, source=source),
+            ]
+        )
+        blend = ("all", None, mean, mean, here, here)
+        data.append(dict(zip(TRANSFER, blend, strict=True)))
+    return exhibit.table(
+        f"wall-transfer-{study.name}",
+        html(
+            "Published speed-ups, the tokens per step that they took (computed from them, not published), and what "
+            "these would give here, where a step of {} rows costs {} a step of one row ({}).",
+            common.as_printed(article, "verified_tokens"),
+            times(cost, source=_file(found)),
+            given(study.title, source=study.name),
+        ),
+        ["workload", "published", "tokens per step there", "speed-up here"],
+        rows,
+        exhibit.together([exhibit.printed(name, article), origin([found])]),
+        data=data,
+    )
+
+
+def transfers_here(found: Sequence[tuple[Measured, list[Profile]]], name: str, article: Published) -> Html:
+    """Return `transfer_table` of every study's baseline."""
+    bases = [(study, each) for study, several in found for each in several if each.config.name == "baseline"]
+    return join(transfer_table(study, each, name, article) for study, each in bases)
+
+
+def _range(ends: tuple[float, float], source: str) -> Html:
+    return join((number(end, 2, source=source) for end in ends), " to ")
+
+
+def article_cost(article: Published) -> Html:
+    """Return what the article's own figures say of its step's cost."""
+    allowed = published_cost(article)
+    if allowed is None:
+        return Html()
+    return paragraph(
+        "The article’s figures bound what a verifying step cost on its card: no step gives less than one token, so its "
+        "{}× on prose means a cost of at least {}; none gives more than {}, so its {}× on code edits means at most {}.",
+        common.as_printed(article, "speedup.creative"),
+        times(allowed[0], source=f"1 / the smallest speed-up: {article.title}"),
+        common.as_printed(article, "verified_tokens"),
+        common.as_printed(article, "speedup.code_edit"),
+        times(allowed[1], source=f"tokens of a full draft / the largest speed-up: {article.title}"),
+    )
+
+
+def ceiling(found: Sequence[Measured]) -> Html:
+    """Return what speculation came to where random weights made every draft right: a ceiling, not a result."""
+    lines = []
+    for study in found:
+        pair = common.pair(study, "ngram")
+        note = next((r.note for r in study.records if r.note), None)
+        if pair is None or note is None:
+            continue
+        config = study.summary.config("ngram")
+        total = config.acceptance.get(ALL)
+        ratios = [r.decode.geometric_mean for r in pair.ratios if r.decode is not None]
+        if not ratios:
+            continue
+        source = common.pair_source(study, pair)
+        lines.append(
+            html(
+                "{} ({}): {} of the drafted tokens accepted, {} the baseline’s speed.",
+                given(study.title, source=study.name),
+                given(note, source=study.name),
+                percent(total.rate if total else None, 0, source=source),
+                times(stats.geometric_mean(ratios), source=f"geometric mean over workloads: {source}"),
+            )
+        )
+    return prose.bullets(lines)
+
+
+def no_ceiling() -> Html:
+    """Return what stands where no study of random weights speculated yet."""
+    return paragraph("No study of random weights has run with speculation yet.")
