@@ -7,7 +7,8 @@ the draft. Two rules exist, named after vLLM's model runners:
 
 ``v1``
     The suffix's earliest occurrence; as many drafts as follow it, at most k; no draft without an occurrence
-    (``vllm/v1/spec_decode/ngram_proposer.py``; vLLM 0.20.0 on a GPU, 0.32.0 on a CPU).
+    (``vllm/v1/spec_decode/ngram_proposer.py``; vLLM 0.20.0 on a GPU, 0.32.0 on a CPU). ``ngram_gpu`` drafts by the same
+    rule (``ngram_proposer_gpu.py``, 0.32.0); what its server then schedules and counts was not examined.
 ``v2``
     The suffix's latest occurrence; always k drafts, filled up with the last token, on steps without an occurrence too
     (``vllm/v1/worker/gpu/spec_decode/ngram/speculator.py``; vLLM 0.32.0 on a GPU).
