@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-CORE = ("definitions", "sse", "compare", "stats", "acceptance", "fairness", "replay", "energy")
+CORE = ("definitions", "sse", "compare", "stats", "acceptance", "fairness", "replay", "energy", "margins")
 
 
 @pytest.mark.parametrize("module", CORE)

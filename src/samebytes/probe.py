@@ -260,14 +260,14 @@ def make_missing(folder: Path, reference: str, candidate: str, say: Say = print)
     SamebytesError
         As `make`.
     """
-    for label, copies in ((reference, COPIES), (candidate, 0)):
+    wanted = {reference: COPIES, candidate: 0}
+    for label in wanted:
         if not (folder / f"{label}.json").is_file():
             raise unknown(f"record in results/{folder.name}", label, (r.label for r in analysis.load(folder)))
-        if path_of(folder, label).is_file() and load(path_of(folder, label)).status == "complete":
-            continue
+    for label in [label for label in wanted if label not in complete(folder)]:
         config = record.load(folder / f"{label}.json").config.name
         given = {"study": folder.name, "config": config, "label": label, "results_dir": str(folder.parent)}
-        make(settings.plan(given), copies=copies, say=say)
+        make(settings.plan(given), copies=wanted[label], say=say)
 
 
 # -- what the server says ---------------------------------------------------------------------------------------------
