@@ -124,7 +124,7 @@ def test_a_refused_config_is_one_message_with_the_log(here: Project) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["study", "qick"], "unknown study 'qick'. Did you mean 'quick'? Valid: cpu-smollm2-135m, "),
+        (["study", "qick"], "unknown study 'qick'. Did you mean 'quick'? Valid: cpu-dtype, cpu-smollm2-135m, "),
         (["doctor", "--study", "qick"], "unknown study 'qick'"),
         (["show", "results/quick/nothing.json"], "no record at results/quick/nothing.json"),
         (["show", "_config.yml"], "_config.yml is not JSON"),
