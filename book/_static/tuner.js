@@ -122,5 +122,7 @@
     show(chosen);
   }
 
-  document.querySelectorAll("[data-tuner]").forEach(start);
+  const all = (part) => part.querySelectorAll("[data-tuner]").forEach(start);
+  all(document);
+  document.addEventListener("samebytes:output", (event) => all(event.target)); // a cell was run in the page
 })();
