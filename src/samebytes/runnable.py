@@ -86,7 +86,8 @@ def invitation(name: str) -> Html:
 
 def offer(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
     """Put the invitation under the title of each page that has cells."""
-    context["css_files"] = [style for style in context.get("css_files", []) if "thebe" not in str(style.filename)]
+    styles = context.get("css_files", [])
+    styles[:] = [style for style in styles if "thebe" not in str(style.filename)]  # the list that others still add to
     body = context.get("body", "")
     if 'class="cell ' not in body:
         return
