@@ -211,18 +211,28 @@ class Explained:
     launches: Moves | None
 
 
-def explain(folder: Path, reference: str, candidate: str) -> Explained:
+def explain(folder: Path, reference: str, candidate: str, probes: Mapping[str, Probe] | None = None) -> Explained:
     """Explain where a recorded run parts from another, from the probes of both.
+
+    Parameters
+    ----------
+    folder : Path
+        ``results/STUDY``.
+    reference, candidate : str
+        Labels of the two records.
+    probes : mapping of str to Probe or None
+        The study's complete probes, where they were read already.
 
     Raises
     ------
     RecordError
         Where a probe is missing or incomplete, or the two cannot be compared.
     """
-    probes = {label: load(path_of(folder, label)) for label in (reference, candidate)}
-    for found in probes.values():
-        if found.status != "complete":
-            raise RecordError(f"the probe of {found.label} is {found.status}: {found.reason or 'it was cut short'}")
+    probes = complete(folder) if probes is None else probes
+    for label in (reference, candidate):
+        if label not in probes:
+            left = load(path_of(folder, label))
+            raise RecordError(f"the probe of {label} is {left.status}: {left.reason or 'it was cut short'}")
     one, two = probes[reference], probes[candidate]
     if one.mode != two.mode:
         raise RecordError(f"{reference} was probed for {one.mode}, {candidate} for {two.mode}")
@@ -231,7 +241,7 @@ def explain(folder: Path, reference: str, candidate: str) -> Explained:
     asked = {r.id: r for r in theirs.sequential()}
     comparisons = {r.id: compare.compare_answers(r, asked.get(r.id)) for r in ours.sequential()}
     traces = one.traces()
-    repeats = [p for p in complete(folder).values() if p.label != reference and p.config.name == one.config.name]
+    repeats = [p for p in probes.values() if p.label != reference and p.config.name == one.config.name]
     again = [(t, other[key]) for other in (p.traces() for p in repeats) for key, t in traces.items() if key in other]
     return Explained(
         study=one.study,

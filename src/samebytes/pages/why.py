@@ -41,7 +41,8 @@ def explanations(found: Measured) -> list[Explained]:
     configs = {label: made.config.name for label, made in probes.items()}
     order = {record.label: i for i, record in enumerate(found.records)}
     labels = [label for label, config in configs.items() if config != REFERENCE and label in order]
-    return [probe.explain(found.folder, REFERENCE, label) for label in sorted(labels, key=lambda label: order[label])]
+    labels.sort(key=lambda label: order[label])
+    return [probe.explain(found.folder, REFERENCE, label, probes) for label in labels]
 
 
 def quantile() -> Html:
@@ -79,9 +80,8 @@ def _source(e: Explained, *labels: str) -> str:
     return ", ".join(f"results/{e.study}/{probe.FOLDER}/{label}.json" for label in labels or (e.reference, e.candidate))
 
 
-def _origin(found: Measured, *labels: str) -> Origin:
-    probes = probe.complete(found.folder)
-    made = [probes[label] for label in dict.fromkeys(labels)]
+def _origin(found: Measured, explained: Sequence[Explained]) -> Origin:
+    made = [explained[0].reference_probe, *(e.candidate_probe for e in explained)]
     days = sorted({launch.started[:10] for each in made for launch in each.launches})
     first = made[0]
     return Origin(
@@ -211,7 +211,7 @@ def verdicts(found: Measured, explained: Sequence[Explained]) -> Html:
         "Answers that part from the baseline’s, by verdict.",
         ["config", "answers that part", *VERDICTS],
         rows,
-        _origin(found, REFERENCE, *(e.candidate for e in explained)),
+        _origin(found, explained),
         data=data,
     )
 
@@ -255,7 +255,7 @@ def yardstick(found: Measured, explained: Sequence[Explained]) -> Html:
         "The copies are the yardstick.",
         ["against the baseline", "gaps", "unmoved", "median", quantile(), "largest", "answers that part"],
         rows,
-        _origin(found, REFERENCE, *(e.candidate for e in explained)),
+        _origin(found, explained),
         data=data,
     )
 
@@ -298,7 +298,7 @@ def workloads(found: Measured, explained: Sequence[Explained]) -> Html:
         "By how much the baseline’s tokens won, and how many answers part: expected from rounding alone, and observed.",
         [*head, "expected to part", *(code(e.candidate) for e in explained)],
         rows,
-        _origin(found, REFERENCE, *(e.candidate for e in explained)),
+        _origin(found, explained),
         data=data,
     )
 
@@ -333,7 +333,7 @@ def margins_chart(found: Measured, explained: Sequence[Explained]) -> Html:
             "line, mere reshaping moves a gap that far{}. A click on a config in the legend shows its marks alone.",
             "" if first.found.threshold is None else html(" ({})", number(first.found.threshold, 3, source=source)),
         ),
-        _origin(found, REFERENCE, *(e.candidate for e in explained)),
+        _origin(found, explained),
         data=rows,
     )
 
@@ -454,7 +454,7 @@ def differences(found: Measured, e: Explained) -> Html:
             "tokens won by less",
         ],
         rows,
-        _origin(found, e.reference, e.candidate),
+        _origin(found, [e]),
         data=[_plain(d, spell) for d in e.found.divergences],
         words=(2, 3, 4),
     )
