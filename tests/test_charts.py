@@ -23,10 +23,9 @@ def test_a_chart_refuses_what_is_not_a_number() -> None:
 
 def test_text_in_a_spec_cannot_end_its_script() -> None:
     data = altair.InlineData(values=[{"x": "</script><script>alert(1)"}])
-    block = charts.embed(altair.layer(altair.Chart(data).mark_point().encode(x="x:N")), "<d>", "<c>")
+    block = charts.drawing(altair.layer(altair.Chart(data).mark_point().encode(x="x:N")), "<d>", label="name")
     assert block.count("</script>") == 1
-    assert 'aria-label="&lt;d&gt;"' in block
-    assert "<figcaption>&lt;c&gt;</figcaption>" in block
+    assert '<p class="visually-hidden" id="name">&lt;d&gt;</p>' in block
 
 
 def test_the_picture_is_drawn_in_ink_on_white(house: Path) -> None:

@@ -226,11 +226,13 @@ def publish(house: Path, site: Path, **pages: str) -> set[str]:
 
 
 def test_the_site_has_the_data_that_its_pages_show_and_no_other(house: Path, site: Path) -> None:
-    old, new, other = a_table(), a_table(rows=[{"x": 1}]), a_table("other", rows=[{"y": 1}])
+    old, other = a_table(), a_table("other", rows=[{"y": 1}])
     assert publish(house, site, one=old, two=other) == {"a-table.csv", "a-table.json", "other.csv", "other.json"}
     assert (site / "exhibits/a-table.csv").read_text().startswith("prompt,")
+    new = a_table(rows=[{"x": 1}])
     assert publish(house, site, one=new) == {"a-table.csv", "a-table.json"}
     assert (site / "exhibits/a-table.csv").read_text() == "x\n1\n"
+    assert set((house / "_build/exhibits").iterdir()) == set(files(house, new)), "what no page shows is removed"
 
 
 def test_a_name_that_is_used_twice_is_refused_with_both_pages(house: Path, site: Path) -> None:

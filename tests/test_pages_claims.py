@@ -23,7 +23,7 @@ def verdicts(house: Path, *records: Record) -> dict[str, str]:
         record.save(found, house / "results/toy" / f"{found.label}.json")
     study = bookdata.measured("toy")
     assert study is not None
-    assert "<h2>" in claims.table(study, ARTICLE)
+    assert '<h2 id="claims-toy">' in claims.table(study, "article", ARTICLE)
     return {claim.text.split(" (")[0]: claim.verdict for claim in claims.judge(study, ARTICLE)}
 
 

@@ -58,16 +58,34 @@ def test_text_is_escaped_and_html_is_not() -> None:
     assert html("<p>{} {}</p>", nasty, Html("<b>x</b>")) == "<p>&lt;script&gt;{}&lt;/script&gt; <b>x</b></p>"
     assert prose.join([nasty, Html("<i>")], " < ") == "&lt;script&gt;{}&lt;/script&gt; &lt; <i>"
     assert prose.join(["a", "b"], Html("<br>")) == "a<br>b"
-    assert "<script" not in prose.table(nasty, [nasty], [[nasty]])
+    assert "<script" not in prose.grid([nasty], [[nasty]])
     assert "<script" not in prose.code(nasty)
 
 
 def test_a_table_sets_numbers_right_and_words_left() -> None:
-    found = prose.table("caption", ["config", "tok/s", "status"], [["a", "1", "b"]], words=(2,))
+    found = prose.grid(["config", "tok/s", "status"], [["a", "1", "b"]], words=(2,))
     assert '<th scope="col">config</th><th scope="col" class="n">tok/s</th><th scope="col">status</th>' in found
     assert '<th scope="row">a</th><td class="n">1</td><td>b</td>' in found
 
 
 def test_a_table_refuses_a_row_of_another_width() -> None:
     with pytest.raises(ValueError, match="zip"):
-        prose.table("caption", ["a", "b"], [["1"]])
+        prose.grid(["a", "b"], [["1"]])
+
+
+def test_a_heading_can_be_linked_to() -> None:
+    found = prose.heading("of-a", prose.given("A <study>", source="s"), 2)
+    assert found.startswith('<h2 id="of-a"><data class="given" value="A &lt;study&gt;"')
+    assert found.endswith('<a class="headerlink" href="#of-a" title="Link to this heading">#</a></h2>')
+
+
+def test_html_as_plain_text() -> None:
+    assert prose.plain(html("up to {} &", prose.times(2.5, source="a > b"))) == "up to 2.50× &"
+    assert prose.plain("<b> & c") == "<b> & c"
+
+
+def test_a_table_that_scrolls_can_be_reached_from_the_keyboard_and_has_a_name() -> None:
+    assert prose.grid(["a"], [["b"]], label="x").startswith(
+        '<div class="scroll" tabindex="0" role="region" aria-labelledby="x"><table>'
+    )
+    assert prose.grid(["a"], [["b"]]).startswith('<div class="scroll" tabindex="0"><table>')

@@ -202,30 +202,6 @@ def _width(width: object, single: bool) -> dict[str, Any]:
     return {"width": width} if single else {}
 
 
-def embed(chart: Chart, description: str, caption: object) -> Html:
-    """Return a chart as a figure: the static picture, which a script replaces by the interactive chart.
-
-    Parameters
-    ----------
-    description : str
-        What the chart shows, in words, for those who do not see it.
-    caption : object
-        Text, or HTML, under it.
-    """
-    live = spec(chart, width="container", description=plain(description))
-    static = svg(spec(chart, width=WIDTH)).replace("<svg ", '<svg aria-hidden="true" ', 1)
-    data = json.dumps(live, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return html(
-        '<figure class="chart"><div class="chart-static" role="img" aria-label="{}">{}</div>'
-        '<div class="chart-live"></div><script type="application/json">{}</script>'
-        "<figcaption>{}</figcaption></figure>",
-        description,
-        Html(static),
-        Html(data),
-        caption,
-    )
-
-
 def picture(study: Measured) -> str:
     """Return a study's chart as an SVG that stands on its own, in ink on white."""
     room = {

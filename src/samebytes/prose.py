@@ -163,13 +163,6 @@ def bullets(items: Sequence[object]) -> Html:
     return html("<ul>{}</ul>", join(html("<li>{}</li>", item) for item in items)) if items else Html()
 
 
-def table(
-    caption: object, header: Sequence[object], rows: Iterable[Sequence[object]], words: Container[int] = ()
-) -> Html:
-    """Return a table with a caption; the other parameters are those of `grid`."""
-    return html('<figure class="figures"><figcaption>{}</figcaption>{}</figure>', caption, grid(header, rows, words))
-
-
 def grid(
     header: Sequence[object],
     rows: Iterable[Sequence[object]],

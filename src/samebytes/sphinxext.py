@@ -161,7 +161,7 @@ def refuse_maths(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def publish_exhibits(source: Path, site: Path, pages: Sequence[str]) -> None:
-    """Copy into the site the data of the exhibits that its pages show, and of no other.
+    """Copy into the site the data of the exhibits that its pages show, and of no other; what none shows is removed.
 
     Pages that were not built anew count as well: they say themselves which data are theirs.
 
@@ -171,6 +171,7 @@ def publish_exhibits(source: Path, site: Path, pages: Sequence[str]) -> None:
         For a name that is used twice, and for an exhibit without its data.
     """
     shown: dict[str, str] = {}
+    used: set[Path] = set()
     target = site / "exhibits"
     shutil.rmtree(target, ignore_errors=True)
     for page in pages:
@@ -184,6 +185,9 @@ def publish_exhibits(source: Path, site: Path, pages: Sequence[str]) -> None:
                     raise ExtensionError(f"{page}: no data of the exhibit {name!r}: {path.name} is missing")
                 target.mkdir(exist_ok=True)
                 shutil.copyfile(path, target / f"{name}.{ending}")
+                used.add(path)
+    for path in set(source.glob("*")) - used:
+        path.unlink()
 
 
 _EXHIBIT = re.compile(r'<figure class="exhibit [a-z]+" id="[^"]*" data-exhibit="([^"]+)\.([0-9a-f]{16})">')

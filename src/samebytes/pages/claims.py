@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from samebytes import prose
+from samebytes import exhibit, prose
 from samebytes.bookdata import Measured
 from samebytes.findings import ALL, Pair
 from samebytes.pages import common
@@ -280,18 +280,31 @@ def _fp8_aggregate(study: Measured, published: Published, fp8: Pair | None) -> C
     )
 
 
-def table(study: Measured, published: Published) -> Html:
-    """Return the claims as a table: the article's figure, the study's, and the verdict."""
-    rows = [[claim.text, claim.published, claim.measured, claim.verdict] for claim in judge(study, published)]
+def table(study: Measured, name: str, published: Published) -> Html:
+    """Return the claims as a table: the article's figure, the study's, and the verdict.
+
+    Parameters
+    ----------
+    study : Measured
+        The study.
+    name : str
+        Name of the article's own study.
+    published : Published
+        The article.
+    """
+    found = judge(study, published)
     return join(
         [
             prose.heading(f"claims-{study.name}", prose.given(study.title, source=f"studies/{study.name}.yaml"), 2),
             common.setup(study),
             common.worth(study),
-            prose.table(
+            exhibit.table(
+                f"claims-table-{study.name}",
                 "Each claim, the article’s figure (published, not measured here) and this study’s",
                 ["claim", "published", "measured", "verdict"],
-                rows,
+                [[claim.text, claim.published, claim.measured, claim.verdict] for claim in found],
+                exhibit.together([exhibit.origin(study), exhibit.printed(name, published)]),
+                data=[{key: prose.plain(text) for key, text in vars(claim).items()} for claim in found],
                 words=(1, 2, 3),
             ),
             tally(study, published),
