@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from samebytes import record, run, server, settings, show
+from samebytes import analysis, compare, paths, record, run, server, settings, show, workloads
 from samebytes.errors import EngineError, RecordError, UsageError
 from samebytes.record import Pass, Record
 from standin_project import PROMPTS, STANDIN, Project, project
@@ -157,6 +157,25 @@ def test_the_concurrent_leg(here: Project, measure: Measure) -> None:
     assert_identities(leg)
     assert {r.drafts for r in leg.requests} == {None}
     assert "concurrent leg, 4 in flight: 32/32 answered" in show.text(found)
+
+
+def test_a_leg_with_prompts_of_its_own(here: Project, measure: Measure) -> None:
+    leg = {"concurrency": 4, "dup": 2, "workloads": ["rag", "long_context"]}
+    here.study("legs", runs=[{"config": "baseline", "concurrent": leg}])
+    found = measure(study="legs", limit=1, max_tokens=4)
+    _, measured = found.passes
+    own = [p.id for p in workloads.load(paths.workloads(), ["long_context"])]
+    first = [p.id for p in found.prompts if p.workload == "rag"]
+    assert {p.workload for p in found.prompts} == {"code_edit", "rag", "creative"}
+    assert [r.id for r in measured.requests] == [*first, *own] * 2
+    assert [p.id for p in found.leg_prompts or ()] == [*first, *own]
+    assert measure(study="legs", limit=1, max_tokens=4) == found  # complete: nothing is measured again
+    assert compare.compare_concurrent([found], [found]).prompts[0].workload == "rag"
+    assert analysis.summarise([found]).configs[0].concurrent[0].answered == (10, 10)
+    found.leg_prompts = [p.model_copy(update={"sha256": "0"}) for p in found.leg_prompts or ()]
+    record.save(found, here.record_path("baseline", "legs"))
+    with pytest.raises(RecordError, match="prompts of the concurrent leg"):
+        measure(study="legs", limit=1, max_tokens=4)
 
 
 def test_a_leg_that_is_asked_for_later_is_all_that_is_measured(

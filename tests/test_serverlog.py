@@ -369,3 +369,14 @@ def test_an_engine_killed_while_it_streams_is_dead_and_not_a_stream_that_failed(
         for text in (head, trace, '  File "a.py", line 1, in f', dead)
     )
     assert root_cause(log, 0) == dead.rpartition(".exceptions.")[2]
+
+
+def test_the_kernel_of_packed_weights_and_a_pool_of_a_given_size() -> None:
+    found = facts(GPU_REFUSED)
+    assert found.linear_kernel == "MacheteLinearKernel"
+    assert found.model_bytes == round(18.47 * GIB)
+    assert any("Using MacheteLinearKernel for AWQMarlinLinearMethod" in line for line in excerpt(GPU_REFUSED))
+    # the words of vLLM 0.20.0, gpu_worker.py
+    given = "Initial free memory 139.2 GiB, reserved 8.24 GiB memory for KV Cache as specified by kv_cache_memory_bytes"
+    assert facts(f"INFO 11-29 19:13:32 [gpu_worker.py:361] {given} config").kv_cache_bytes == round(8.24 * GIB)
+    assert facts("").linear_kernel is None

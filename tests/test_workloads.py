@@ -54,6 +54,13 @@ def test_order_is_known_workloads_then_others_by_name_then_files_by_id(tmp_path:
     assert ids(workloads.load(folder, ["creative", "rag", "rag"], limit=2)) == ["rag/a", "rag/a-long", "creative/a"]
 
 
+def test_long_prompts_come_only_by_name(tmp_path: Path) -> None:
+    folder = house(tmp_path, rag__a="1\n", long_context__a="1\n")
+    assert workloads.defaults(folder) == ["rag"]
+    assert ids(workloads.load(folder)) == ["rag/a"]
+    assert ids(workloads.load(folder, ["long_context", "rag"])) == ["rag/a", "long_context/a"]
+
+
 def test_an_unknown_workload_is_refused_with_the_valid_ones(tmp_path: Path) -> None:
     folder = house(tmp_path, rag__a="1\n", creative__a="1\n", warmup__a="1\n")
     with pytest.raises(UsageError, match=r"unknown workload 'rags'. Did you mean 'rag'\? Valid: creative, rag"):
