@@ -401,7 +401,7 @@ def trial_table(found: Tuned) -> Html:
         found.title,
         common.level(),
     )
-    head = ["config", "over", "prompts", "predicted", "measured", "the prediction"]
+    head = ["prompts", "predicted", "measured", "the prediction"]
     return exhibit.table(
         f"tuning-trials-{found.name}",
         caption,
@@ -409,7 +409,7 @@ def trial_table(found: Tuned) -> Html:
         shown,
         exhibit.origin(found.study, *dict.fromkeys(ran)),
         data=data,
-        words=(1, 2, 5),
+        words=(3,),
     )
 
 
@@ -424,10 +424,9 @@ def _trial(found: Tuned, trial: Trial) -> list[object]:
             times(result.geometric_mean, source=source),
             prose.between(result.t_interval, source=source),
         )
+    workload = common.workload_name(trial.workload) if trial.workload else "all prompts"
     return [
-        html("{} <small>{}</small>", code(trial.config), _triple(trial.settings, f"configs/{trial.config}.yaml")),
-        code(trial.over),
-        common.workload_name(trial.workload) if trial.workload else "all",
+        html("{} <small>{} over {}</small>", workload, code(trial.config), code(trial.over)),
         times(trial.predicted, source=predicted),
         measured,
         _JUDGED[trial.held] if result is not None else "stands before the measurement",
@@ -450,8 +449,9 @@ def _result(found: Tuned, trial: Trial) -> Html:
     source = f"decode tok/s, paired by prompt: {trial.config} over {trial.over}, results/{found.name}"
     known = trial.cost.known(trial.settings.k)
     start = html(
-        "{} on {}: predicted {} the speed of {}, the cost of its drafts being {};",
+        "{} ({}) on {}: predicted {} the speed of {}, the cost of its drafts being {};",
         code(trial.config),
+        _triple(trial.settings, f"configs/{trial.config}.yaml"),
         given(found.study.summary.machine, source=f"results/{found.name}"),
         times(trial.predicted, source=source),
         code(USUAL),
@@ -543,6 +543,8 @@ def prompt_table(found: Tuned) -> Html:
             "predicted_speed_up": p.speed_up,
             "measured_speed_up": p.measured_speed_up,
             "predicted_tok_s": p.tok_s,
+            "low_tok_s": p.interval.low if p.interval else None,
+            "high_tok_s": p.interval.high if p.interval else None,
             "measured_tok_s": p.measured_tok_s,
             "error": p.error,
         }
