@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 import ngramfactory
 from bookhouse import measured, text
+from conftest import ROOT
 from samebytes import bookdata, tune
 from samebytes.bookdata import Measured
 from samebytes.pagecheck import Page
 from samebytes.pages import tuning
 from samebytes.pages.tuning import Tuned
 from samebytes.replay import ARTICLE, Settings
+from test_browser import FLAGS, chromium
 
 TUNED = Settings(5, 1, 10)
+FLAG_NAMES = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
 FLAG = "{method: ngram, num_speculative_tokens: 5, prompt_lookup_max: 10, prompt_lookup_min: 1}"
 
 
@@ -121,6 +125,41 @@ def test_its_data_are_all_that_it_can_show(house: Path) -> None:
     assert len(rows) == 3 * len(tune.GRID)
     assert {row["cost"] for row in rows} == {"measured", "interpolated", "extrapolated"}
     assert all((row["cost"] == "measured") == (row["num_speculative_tokens"] == 5) for row in rows)
+
+
+@pytest.mark.slow
+def test_sliders_and_buttons_show_what_the_sweep_says(house: Path) -> None:
+    """In a browser, by keyboard: each figure is the sweep's, and what is read out and pasted agrees."""
+    found = swept(house)
+    script = (ROOT / "book/_static/tuner.js").read_text(encoding="utf-8")
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=chromium(), args=FLAGS) as browser:
+        page = browser.new_page()
+        page.set_content(f"<article>{tuning.tuner([found])}</article><script>{script}</script>")
+        sliders = page.get_by_role("slider")
+        assert [page.get_by_label(name).count() for name in FLAG_NAMES] == [1, 1, 1]
+
+        def agrees(settings: Settings) -> None:
+            assert tuple(int(slider.input_value()) for slider in sliders.all()) == settings
+            for group in ("all", "code_edit", "rag"):
+                shown = page.locator(f'[data-at="0.{group}.speed_up"]').inner_text()
+                assert shown == f"{found.sweep.speed_up(settings, None if group == 'all' else group):.2f}×"
+            assert page.locator("[data-known]").inner_text() == found.sweep.cost.known(settings.k)
+            assert page.locator("[data-flag]").inner_text() == tune.flag(settings)
+            said = page.get_by_role("status")
+            expect(said).to_contain_text(f"k {settings.k}, min {settings.min_n}, max {settings.max_n}.")
+            expect(said).to_contain_text(f"{found.sweep.speed_up(settings):.2f} times the baseline")
+
+        agrees(ARTICLE)
+        sliders.nth(0).press("ArrowRight")
+        agrees(Settings(6, 2, 4))
+        sliders.nth(1).press("End")  # the longest lookup is taken along
+        agrees(Settings(6, 5, 5))
+        sliders.nth(2).press("Home")  # and so is the shortest
+        agrees(Settings(6, 1, 1))
+        page.get_by_role("button", name="best on a machine of measured lengths").press("Enter")
+        agrees(found.sweep.best(lengths=[5]).settings)
+        page.get_by_role("button", name="the article’s").press("Enter")
+        agrees(ARTICLE)
 
 
 # -- predicted against measured ---------------------------------------------------------------------------------------

@@ -29,13 +29,13 @@
     const sliders = FLAGS.map((name, i) => {
       const id = `tuner-${number}-${i}`;
       const hint = element("small", { id: `${id}-hint` }, HINTS[i]);
-      const output = element("output", { for: id });
+      const shown = element("span", { "aria-hidden": "true" }); // a slider says its value itself
       const input = element("input", {
         type: "range", id, step: 1, min: Math.min(...limits[i]), max: Math.max(...limits[i]), "aria-describedby": hint.id,
       });
       input.addEventListener("input", () => set(i, Number(input.value)));
       const label = element("label", { for: id }, element("code", {}, name));
-      return { input, output, whole: element("div", { class: "tuner-slider" }, label, input, output, hint) };
+      return { input, shown, whole: element("div", { class: "tuner-slider" }, label, input, shown, hint) };
     });
     const presets = [["the article’s", content.start]];
     content.studies.forEach((study) => {
@@ -61,9 +61,9 @@
     function show(settings) {
       chosen = settings;
       const at = index.get(chosen.join());
-      sliders.forEach(({ input, output }, i) => {
+      sliders.forEach(({ input, shown }, i) => {
         input.value = chosen[i];
-        output.textContent = chosen[i];
+        shown.textContent = chosen[i];
       });
       root.querySelectorAll("[data-at]").forEach((cell) => {
         const [study, group, name] = cell.dataset.at.split(".");
