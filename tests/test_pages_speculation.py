@@ -120,6 +120,13 @@ def test_without_the_tokens_texts_the_page_says_how_to_get_them(house: Path) -> 
     assert speculation.stepper([]) == speculation.stepper([study])
 
 
+def test_a_run_of_random_weights_offers_nothing(house: Path) -> None:
+    study = toy(house)
+    (fast,) = [record for record in study.records if record.label == "ngram"]
+    fast.note = "random weights"
+    assert speculation.offered(study) == []
+
+
 def test_a_study_without_speculation_offers_nothing(house: Path) -> None:
     study = measured(house, [a_record("baseline")])
     assert speculation.offered(study) == []

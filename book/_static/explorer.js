@@ -42,6 +42,7 @@
       const { study, prompt, answer, part } = pre.dataset;
       answers.set([study, prompt, answer, part].join("\n"), pre.textContent);
     });
+    const loading = new Map(); // of studies whose answers are not on the page
     const now = { study: null, pair: null, prompt: null, side: 0 };
 
     const study = element("select", { "data-do": "study" });
@@ -81,8 +82,22 @@
 
     function chooseStudy(found) {
       now.study = found;
+      if (found.data && !loading.has(found)) {
+        loading.set(found, "…");
+        load(found).then(
+          () => loading.set(found, null),
+          () => loading.set(found, `The answers are in ${found.data}, and could not be loaded: a page opened from a disk may load nothing.`),
+        ).then(() => now.study === found && drawSide());
+      }
       study.value = String(studies.indexOf(found));
       fill(config, configs().map((name) => [name, name]));
+    }
+
+    async function load(found) {
+      const file = await (await fetch(found.data)).json();
+      file.rows.forEach((row) => {
+        ["text", "reasoning"].forEach((part) => answers.set([row.study, row.prompt, row.answer, part].join("\n"), row[part]));
+      });
     }
 
     function chooseConfig(name, wanted) {
@@ -152,25 +167,30 @@
       });
     }
 
+    // The runs of one side that gave an answer.
+    function gave(name, answer) {
+      return now.study.configs[name].filter((label) => now.prompt.runs[label] === answer);
+    }
+
     function drawSide() {
       const found = now.pair.prompts[now.prompt.id];
       const shown = found.sides[now.side];
+      const both = (each) => [gave(now.pair.reference, each.a).join(", "), gave(now.pair.config, each.b).join(", ")];
       title.textContent = now.prompt.id;
       asked.textContent = prompts.get(now.prompt.sha256) ?? "not at hand: the project holds no prompt of the bytes that were sent";
-      fill(side, found.sides.map((each, i) => [String(i), `${each.runs[0].join(" and ")}${each.char === null ? ": same bytes" : ""}`]));
+      fill(side, found.sides.map((each, i) => [String(i), `${both(each).join(" and ")}${each.char === undefined ? ": same bytes" : ""}`]));
       side.value = String(now.side);
       sideLabel.hidden = found.sides.length < 2;
       said.textContent = sentence(found.verdict, shown);
       panes.replaceChildren();
       if (!shown) {
-        Object.entries(now.prompt.runs).forEach(([label, answer]) => panes.append(pane(label, answer, "text", null)));
-        return;
-      }
-      const part = shown.part || "text";
-      if (shown.char === null && shown.a === shown.b) {
-        panes.append(pane([...new Set(shown.runs.flat())].join(", "), shown.a, part, null));
+        Object.entries(now.prompt.runs).forEach(([label, answer]) => panes.append(pane(label, answer, "text")));
+      } else if (shown.a === shown.b) {
+        const runs = new Set([...gave(now.pair.reference, shown.a), ...gave(now.pair.config, shown.b)]);
+        panes.append(pane([...runs].join(", "), shown.a, "text"));
       } else {
-        panes.append(pane(gave(shown, 0), shown.a, part, shown.char), pane(gave(shown, 1), shown.b, part, shown.char));
+        const [one, two] = both(shown);
+        panes.append(pane(one, shown.a, shown.part, shown.char), pane(two, shown.b, shown.part, shown.char));
       }
       panes.querySelectorAll("pre").forEach((pre) => {
         const mark = pre.querySelector("mark");
@@ -178,23 +198,24 @@
       });
     }
 
-    const gave = (shown, i) => [...new Set(shown.runs.map((pair) => pair[i]))].join(", ");
-
     function sentence(word, shown) {
       if (!shown) return `Verdict: ${word}.`;
-      if (shown.char === null) {
-        return `Verdict: ${word}.` + (shown.token === null ? "" : ` The same bytes from other tokens, from token ${shown.token} on.`);
+      const token = shown.token === undefined ? [] : [`token ${shown.token}`];
+      if (shown.char === undefined) {
+        return `Verdict: ${word}.` + (token.length ? ` The same bytes from other tokens, from ${token[0]} on, counted from zero.` : "");
       }
-      const place = [`character ${shown.char}`, `byte ${shown.byte}`, ...(shown.token === null ? [] : [`token ${shown.token}`])].join(", ");
+      const place = [`character ${shown.char}`, `byte ${shown.byte}`, ...token].join(", ");
       const tokens = shown.tokens ? ` Tokens there: ${shown.tokens.map((t) => (t === "" ? "none, the answer is over" : JSON.stringify(t))).join(" and ")}.` : "";
       const where = shown.part === "reasoning" ? " of the reasoning" : "";
       return `Verdict: ${word}. First difference at ${place}${where}, counted from zero.${tokens}`;
     }
 
     function pane(runs, answer, part, char) {
-      const text = answers.get([now.study.name, now.prompt.id, answer, part].join("\n")) ?? "";
+      const text = answers.get([now.study.name, now.prompt.id, answer, part].join("\n"));
       const pre = element("pre", { tabindex: "0", role: "region", "aria-label": `answer of ${runs}`, "data-shown": "answer" });
-      if (char === null) {
+      if (text === undefined) {
+        pre.textContent = loading.get(now.study) ?? "";
+      } else if (char === undefined) {
         pre.textContent = text;
       } else {
         const at = units(text, char);
@@ -268,13 +289,7 @@
     draw(false);
   }
 
-  function start() {
-    document.querySelectorAll("[data-explorer]:not([data-ready])").forEach((root) => {
-      root.dataset.ready = "";
-      enhance(root);
-    });
-  }
-
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  const all = (part) => part.querySelectorAll("[data-explorer]").forEach(enhance);
+  all(document);
+  document.addEventListener("samebytes:output", (event) => all(event.target)); // a cell was run in the page
 })();

@@ -245,13 +245,7 @@
     go(0);
   }
 
-  function start() {
-    document.querySelectorAll("[data-stepper]:not([data-ready])").forEach((root) => {
-      root.dataset.ready = "";
-      enhance(root);
-    });
-  }
-
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
-  else start();
+  const all = (part) => part.querySelectorAll("[data-stepper]").forEach(enhance);
+  all(document);
+  document.addEventListener("samebytes:output", (event) => all(event.target)); // a cell was run in the page
 })();

@@ -20,8 +20,8 @@ from samebytes.prose import Html, code, count, given, html, join, paragraph
 from samebytes.record import Record, Request
 from samebytes.tokens import Vocabulary
 
-BUDGET = 800_000
-"""Bytes of answers that the page may hold; a study that would exceed it is left to its records."""
+BUDGET = 320_000
+"""Bytes of answers that the page may hold; those of a study that would exceed it are loaded when it is chosen."""
 
 NAMES = {
     "same": "same bytes",
@@ -48,8 +48,6 @@ class Side:
     ----------
     a, b : int
         The two answers, as numbers of `Prompt.answers`.
-    runs : list of (str, str)
-        The pairs of runs that it stands for.
     tokens : tuple of str or None
         The two tokens at the first differing token; None where their texts are not at hand.
     """
@@ -57,7 +55,6 @@ class Side:
     a: int
     b: int
     found: Comparison
-    runs: list[tuple[str, str]]
     tokens: tuple[str, str] | None
 
 
@@ -131,8 +128,7 @@ def sides(found: View, prompt: str, a: str, b: str) -> list[Side]:
             continue
         runs = found.prompts[prompt].runs
         key = runs[first.label], runs[second.label], comparison.token_index
-        known = sides.setdefault(key, Side(key[0], key[1], comparison, [], _tokens(found, asked, comparison)))
-        known.runs.append((first.label, second.label))
+        sides.setdefault(key, Side(key[0], key[1], comparison, _tokens(found, asked, comparison)))
     return sorted(sides.values(), key=lambda side: side.found.same_bytes)
 
 
@@ -153,38 +149,49 @@ def _tokens(found: View, asked: Sequence[Request | None], comparison: Comparison
 
 
 def explorer(studies: Sequence[Measured]) -> Html:
-    """Return the figure in which a reader compares the answers of any two configs."""
-    views: list[View] = []
-    left_out: list[View] = []
-    size = 0
-    for found in map(view, studies):
-        size += found.size
-        (views if size <= BUDGET else left_out).append(found)
-    if not any(found.prompts for found in views):
+    """Return the figure in which a reader compares the answers of any two configs.
+
+    A study whose records carry a note, of random weights say, has no answers that mean anything and is left out.
+    """
+    views = [view(study) for study in studies if not any(record.note for record in study.records)]
+    views = [found for found in views if any(prompt.answers for prompt in found.prompts.values())]
+    if not views:
         return paragraph("There are no answers to compare.")
-    index = [_index(found) for found in views]
+    here: list[View] = []
+    for found in views:
+        if found.size + sum(each.size for each in here) <= BUDGET:
+            here.append(found)
+    index = [_index(found) | ({} if found in here else {"data": f"../exhibits/{_file(found)}.json"}) for found in views]
     content = json.dumps(index, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     body = html(
         '<div class="explorer" data-explorer><div class="explorer-live" hidden></div>'
-        '<div class="explorer-static">{}</div><script type="application/json">{}</script>{}</div>',
-        join([_prompts(views), *(_study(found) for found in views)]),
+        '<div class="explorer-static">{}{}</div><script type="application/json">{}</script></div>',
+        _prompts(views),
+        join(_study(found, found in here) for found in views),
         Html(content),
-        _too_large(left_out),
     )
     caption = (
         "Any config’s answers beside a reference’s: the prompt, both texts, and their first difference. Requests sent "
         "alone; a config against itself shows its own repeats."
     )
     origin = exhibit.together(exhibit.origin(found.study) for found in views)
-    return exhibit.figure("answers", body, caption, origin, data=[row for found in views for row in rows(found)])
+    figure = exhibit.figure("answers", body, caption, origin, data=[row for found in views for row in rows(found)])
+    return join([figure, *(_elsewhere(found) for found in views if found not in here)])
 
 
-def _too_large(found: Sequence[View]) -> Html:
-    if not found:
-        return Html()
-    return paragraph(
-        "Too large for this page, but in the records: {}.", join((code(v.study.name) for v in found), ", ")
-    )
+def _file(found: View) -> str:
+    return f"answers-{found.study.name}"
+
+
+def _elsewhere(found: View) -> Html:
+    """Return the exhibit whose data are a study's answers, which are too many for the page."""
+    said = paragraph("The answers of {} are loaded when they are chosen.", code(found.study.name))
+    texts = [
+        {"study": found.study.name, "prompt": prompt.id, "answer": number, "text": text, "reasoning": reasoning}
+        for prompt in found.prompts.values()
+        for number, (text, reasoning) in enumerate(prompt.answers)
+    ]
+    return exhibit.figure(_file(found), said, "Too large for this page.", exhibit.origin(found.study), data=texts)
 
 
 def _verdicts(found: View) -> Iterator[tuple[str, str, dict[str, PromptVerdict]]]:
@@ -237,22 +244,18 @@ def _index(found: View) -> dict[str, Any]:
 
 
 def _relation(known: PromptVerdict | None, relations: Sequence[Side]) -> dict[str, Any]:
-    return {
-        "verdict": _verdict(known, relations),
-        "sides": [
-            {
-                "a": side.a,
-                "b": side.b,
-                "runs": side.runs,
-                "part": side.found.part,
-                "char": side.found.char_index,
-                "byte": side.found.byte_offset,
-                "token": side.found.token_index,
-                "tokens": side.tokens,
-            }
-            for side in relations
-        ],
-    }
+    found = []
+    for side in relations:
+        first = side.found
+        facts = {
+            "part": first.part,
+            "char": first.char_index,
+            "byte": first.byte_offset,
+            "token": first.token_index,
+            "tokens": side.tokens,
+        }
+        found.append({"a": side.a, "b": side.b} | {name: fact for name, fact in facts.items() if fact is not None})
+    return {"verdict": _verdict(known, relations), "sides": found}
 
 
 def rows(found: View) -> Iterator[dict[str, object]]:
@@ -304,10 +307,10 @@ def _prompts(views: Sequence[View]) -> Html:
     return html("<details><summary>The prompts</summary>{}</details>", join(items))
 
 
-def _study(found: View) -> Html:
-    """Return a study's divergences from its first reference as a table, and every distinct answer."""
+def _study(found: View, whole: bool) -> Html:
+    """Return a study's divergences from its first reference as a table and, where ``whole``, every distinct answer."""
     title = given(found.study.title, source=f"studies/{found.study.name}.yaml")
-    prompts = join(_answers(found, prompt) for prompt in found.prompts.values())
+    prompts = join(_answers(found, prompt) for prompt in found.prompts.values() if whole)
     return html(
         '<section data-study="{}"><details><summary>{}</summary>{}{}</details></section>',
         found.study.name,
@@ -326,7 +329,7 @@ def _divergences(found: View) -> Html:
         for key in found.prompts:
             relations = sides(found, key, reference, config)
             if relations and not relations[0].found.same_bytes:
-                source = f"{found.study.files(config)} against {found.study.files(reference)}"
+                source = f"{found.study.name}: {config} against {reference}"
                 shown.append(
                     _divergence(key, config, _verdict(verdicts.get(key), relations), relations[0].found, source)
                 )

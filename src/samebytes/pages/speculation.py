@@ -100,8 +100,12 @@ def walk(study: Measured, record: Record, request: Request, check: Check, vocabu
 
 
 def speculated(study: Measured) -> Record | None:
-    """Return the study's first complete run, by label, that speculated by n-gram; None where there is none."""
-    return next((r for r in study.records if r.status == "complete" and speculation.settings_of(r) is not None), None)
+    """Return the study's first complete run, by label, that speculated by n-gram; None where there is none.
+
+    One with a note, of random weights say, gave no answers to look at.
+    """
+    runs = (record for record in study.records if record.status == "complete" and record.note is None)
+    return next((record for record in runs if speculation.settings_of(record) is not None), None)
 
 
 def offered(study: Measured) -> list[Walk]:
