@@ -32,9 +32,9 @@ class Block:
 
 def blocks(text: str) -> list[Block]:
     """Return the guide's code blocks in order."""
-    found = re.findall(r"^```\{code-block\} (\w+)\n(?::caption: (\S+)\n)?(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert all((language == "shell") == (path == "") for language, path, _ in found)
-    return [Block(path or None, body) for _, path, body in found]
+    found = re.findall(r"(?:^`(\S+)`:\n\n)?^```\{code-block\} (\w+)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert all((language == "shell") == (path == "") for path, language, _ in found)
+    return [Block(path or None, body) for path, _, body in found]
 
 
 FILES = [block for block in blocks(GUIDE) if block.path]
