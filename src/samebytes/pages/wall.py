@@ -208,7 +208,7 @@ def bounds_table(found: Sequence[Case]) -> Html:
         missing = "this machine’s bandwidth is not known: samebytes profile measures it"
         rows.append(
             [
-                html("{} <small>{}</small>", code(case.config), given(case.study.title, source=case.study.name)),
+                html("{} <small>{}</small>", code(case.config), code(case.study.name)),
                 number(case.shape.read_bytes, 2, source="samebytes.roofline.SHAPES", scale=GB),
                 number(kv, 3, source=f"mean context {case.context:.0f} tokens: {case.source}", scale=GB),
                 number(case.bytes_per_s, 3, source=case.given_by or "", missing=missing, scale=TB),
