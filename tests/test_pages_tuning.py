@@ -199,6 +199,19 @@ def test_the_flag_is_left_off_where_nothing_is_faster(house: Path) -> None:
     assert "leave it off" in text(tuning.flags(tuning.tuned([slow])))
 
 
+def test_a_single_prompt_is_enough_for_every_block(house: Path) -> None:
+    """A study as small as a first look on a machine: intervals are missing, nothing fails."""
+    study = toy(house)
+    for run in study.records:
+        run.passes[0].requests = run.passes[0].requests[:1]
+    found = tuning.tuned([measured(house, study.records)])
+    assert len(found[0].sweep.samples) == 1
+    assert "a single prompt decides nothing" in text(tuning.trial_result(found))
+    *shown, forecasts, prompts = blocks(found)
+    assert all(shown)
+    assert forecasts == prompts == ""  # a prompt is predicted by the cost of the others
+
+
 def test_without_speculation_there_is_nothing_to_predict_from(house: Path) -> None:
     plain, _ = ngramfactory.pair()
     assert tuning.tuned([measured(house, [plain])]) == []
