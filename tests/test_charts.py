@@ -28,6 +28,17 @@ def test_text_in_a_spec_cannot_end_its_script() -> None:
     assert '<p class="visually-hidden" id="name">&lt;d&gt;</p>' in block
 
 
+def test_the_static_picture_holds_no_more_than_is_drawn() -> None:
+    data = altair.InlineData(values=[{"x": 1 / 3, "y": "a name"}, {"x": 0.12345, "y": "b"}])
+    marks = altair.Chart(data).mark_point().encode(x="x:Q", y="y:N", text="x:Q")
+    block = charts.drawing(altair.layer(marks, marks.mark_text()), "d", label="name")
+    static = block[block.index('<div class="chart-static"') : block.index('<div class="chart-live"')]
+    assert "a name" in static
+    assert ">0.12345<" in static
+    assert "aria-label=" not in static
+    assert not re.search(r"\.\d{6,}", re.sub(r">[^<]*<", "><", static))
+
+
 def test_the_picture_is_drawn_in_ink_on_white(house: Path) -> None:
     study = measured(house, baselines())
     charts.main(["toy"])

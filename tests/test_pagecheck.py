@@ -56,6 +56,7 @@ def test_a_typed_digit_is_found_wherever_it_stands(tmp_path: Path, typed: str) -
         "<script>let x = 1;</script><style>p { margin: 1rem }</style>",
         '<svg aria-label="5"><text>400</text></svg>',
         '<a href="#3" title="3">here</a>',
+        '<h2><span class="section-number">2. </span>Why</h2><span class="caption-number x">Listing 1</span>',
     ],
 )
 def test_figures_names_code_and_pictures_are_no_typed_digits(tmp_path: Path, body: str) -> None:

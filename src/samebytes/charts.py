@@ -8,6 +8,7 @@ Text and lines take the page's own colour, so that a chart reads on a light and 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -184,7 +185,10 @@ def drawing(chart: Chart, description: str, *, label: str) -> Html:
     """
     single = isinstance(chart, (altair.Chart, altair.LayerChart))
     live = spec(chart, description=plain(description), **_width("container", single))
-    static = svg(spec(chart, **_width(WIDTH, single))).replace("<svg ", '<svg aria-hidden="true" ', 1)
+    picture = svg(spec(chart, **_width(WIDTH, single)))
+    picture = re.sub(r' aria-label="[^"]*"| role="[^"]*"', "", picture)  # the description is read instead
+    picture = re.sub(r"(\.\d{2})\d{4,}", r"\1", picture)  # a hundredth of a pixel is enough
+    static = picture.replace("<svg ", '<svg aria-hidden="true" ', 1)
     data = json.dumps(live, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return html(
         '<p class="visually-hidden" id="{}">{}</p>'

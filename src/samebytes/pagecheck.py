@@ -45,6 +45,8 @@ class Page(HTMLParser):
 
     VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
     NOT_PROSE = ("data", "pre", "script", "style", "svg", "nav", "template")
+    COUNTED = ("section-number", "caption-number")
+    """Classes of what Sphinx numbers."""
     SPOKEN = ("alt", "aria-label", "aria-description", "placeholder")
 
     def __init__(self, path: Path) -> None:
@@ -83,7 +85,8 @@ class Page(HTMLParser):
 
     def _in_prose(self, *more: str) -> bool:
         tags = {tag for tag, _ in self._open} | set(more)
-        return "article" in tags and not tags & set(self.NOT_PROSE)
+        classes = {name for _, attrs in self._open for name in (attrs.get("class") or "").split()}
+        return "article" in tags and not tags & set(self.NOT_PROSE) and not classes & set(self.COUNTED)
 
     def figure(self, *words: str) -> list[str]:
         """Return what is shown of the figures whose source has all these words."""
