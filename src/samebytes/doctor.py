@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from samebytes import engine, machine, model, paths, server, settings
+from samebytes import engine, machine, model, paths, server, settings, shape
 from samebytes.errors import SamebytesError, UsageError
 
 
@@ -65,7 +65,8 @@ def examine(study: str, port: int | None = None) -> list[Finding]:
             raise UsageError("the embedded model is not built yet; a run does that, or 'make model' (93 MB, seconds)")
         resolved = model.resolve(the_study.model)
         weights = resolved.weight_bytes
-        size = "size not known before the download" if weights is None else f"{weights / 2**20:,.0f} MiB of weights"
+        unknown = "random weights" if resolved.id == shape.NAME else "size not known before the download"
+        size = unknown if weights is None else f"{weights / 2**20:,.0f} MiB of weights"
         findings.append(Finding("model", True, f"{resolved.id}, {size}"))
     except SamebytesError as error:
         findings.append(Finding("model", False, str(error)))
