@@ -138,6 +138,9 @@ def test_each_page_with_cells_has_its_notebook_with_the_ids_of_the_page(built: P
         nbformat.validate(notebook)
         first, *codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
         assert first.id == runnable.FIND_ID
+        prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+        assert "{glue" not in prose
+        assert ".md)" not in prose
         assert codes
         assert [cell.id for cell in codes if f'id="{cell.id}"' not in text] == []
         assert all(cell.outputs == [] and cell.execution_count is None for cell in (first, *codes))

@@ -8,7 +8,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import nbformat
@@ -42,22 +46,47 @@ def cell_id(index: int) -> str:
     return f"cell-{index}"
 
 
-def notebook(text: str) -> nbformat.NotebookNode:
+def notebook(text: str, glued: Mapping[str, str] = MappingProxyType({})) -> nbformat.NotebookNode:
     """Return a page's source as a notebook: prose and code without outputs, after a cell that finds the project.
 
     Parameters
     ----------
     text : str
         MyST Markdown with code cells.
+    glued : mapping of str to str
+        HTML of the figures that the prose shows by name: Jupyter has no such names.
     """
     found: nbformat.NotebookNode = read_myst_markdown_notebook(text, config=MdParserConfig())
     for index, cell in enumerate(found.cells):
         cell.id = cell_id(index)
+        if cell.cell_type == "markdown":
+            cell.source = _plain(cell.source, glued)
     found.cells.insert(0, nbformat.v4.new_code_cell(FIND_PROJECT, id=FIND_ID))  # type: ignore[no-untyped-call]
     found.metadata = {"kernelspec": found.metadata["kernelspec"], "language_info": {"name": "python"}}
     found.nbformat, found.nbformat_minor = 4, 5  # the minor version that brought the ids
     nbformat.validate(found)
     return found
+
+
+def _plain(source: str, glued: Mapping[str, str]) -> str:
+    """Return prose as Jupyter understands it: figures in place of their names, links to the other notebooks."""
+    source = re.sub(r"^```\{glue:\} (\S+)\n```$", lambda found: glued[found[1]], source, flags=re.MULTILINE)
+    source = re.sub(r"\{glue:\}`([^`]+)`", lambda found: re.sub(r"<[^>]*>", "", glued[found[1]]), source)
+    source = re.sub(r"\[\]\(([\w-]+)\.md", r"[\1](\1.md", source)
+    return re.sub(r"(\]\([\w-]+)\.md\b", r"\1.ipynb", source)
+
+
+def figures(page: Path) -> dict[str, str]:
+    """Return the HTML of the figures that an executed page made available to its prose.
+
+    Parameters
+    ----------
+    page : Path
+        The executed page, without a suffix; MyST-NB leaves the figures beside it.
+    """
+    kept = page.with_name(f"{page.name}.glue.json")
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    return {name: value["data"]["text/html"] for name, value in found.items()}
 
 
 def number_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
@@ -106,7 +135,8 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
         if "{code-cell}" in text:
             target = Path(app.outdir, f"{page}.ipynb")
             target.parent.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebook(text), target)  # type: ignore[no-untyped-call]
+            executed = Path(app.outdir).parent / "jupyter_execute" / page
+            nbformat.write(notebook(text, figures(executed)), target)  # type: ignore[no-untyped-call]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
