@@ -74,6 +74,30 @@ def test_tune_shows_the_best_settings_and_a_map(project: Path) -> None:
     assert "prompt_lookup_min" in pictures[0]
 
 
+def test_divergence_reads_committed_probes_and_needs_no_engine(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = "cpu-smollm2-135m"
+    shutil.copytree(COMMITTED.parent / study, project / "results" / study)
+    monkeypatch.setenv("SAMEBYTES_ENGINE_PYTHON", "no-such-python")
+    text = shown(execute("divergence", {"study": study, "candidate": "ngram"}, project))
+    assert text.startswith(f"ngram against baseline in {study}: 19 answers part: ")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"candidat": "fp8"}, "unknown parameter 'candidat'. Did you mean 'candidate'?"),
+        ({"candidate": "fp9"}, f"unknown record in results/{STUDY} 'fp9'. Did you mean 'fp8'?"),
+    ],
+)
+def test_divergence_starts_nothing_for_a_wrong_parameter(
+    project: Path, parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(CellExecutionError) as caught:
+        execute("divergence", {"study": STUDY, **parameters}, project)
+    assert message in str(caught.value)
+    assert not (project / "results" / STUDY / "logs").exists()
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -95,6 +119,7 @@ def test_the_parameters_cells_are_those_that_are_checked() -> None:
         ("analyze", settings.ANALYSIS),
         ("determinism", settings.ANALYSIS),
         ("tune", settings.TUNING),
+        ("divergence", settings.DIVERGENCE),
     ):
         nb = load_notebook_node(str(paths.notebooks() / f"{name}.ipynb"))
         cell = next(c for c in nb.cells if "parameters" in c.metadata.get("tags", []))

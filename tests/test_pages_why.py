@@ -65,13 +65,15 @@ def test_every_difference_has_a_verdict(house: Path) -> None:
     }
     assert "ngram 4 of 9 0 1 1 1 0 1" in text(why.verdicts(study, [e]))
     said = html.unescape(text(why.answer(study, [e])))
-    assert "ngram : 4 of 9 answers part from the baseline’s; the probes reproduced 3 of these." in said
+    assert "ngram : 4 of 9 answers part from the baseline’s, where rounding alone should part 0.5 ; the probes" in said
+    assert "the probes reproduced 3 of these." in said
     assert (
         "1 of 3 were ties that rounding can break ( 1 pushed over by this config, 1 a real change): the explanation "
         "did not hold for most." in said
     )
     assert "code edits 0.0 %, quoting a passage 1.8 %, free prose 1.4 %" in said
     assert "Against free prose, only code edits has fewer close calls" in said
+    assert "Words changed not in free prose alone, against what the article says: code edits 0 of 3 , quoting" in said
     assert why.explanations(study)[0].launches is not None
 
 

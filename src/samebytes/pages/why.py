@@ -105,7 +105,7 @@ def answer(found: Measured, explained: Sequence[Explained]) -> Html:
     return join(
         [
             paragraph("{}. {}", machine, join((_answer(e) for e in explained), " ")),
-            paragraph("{}", _decided(found, explained[0])),
+            paragraph("{} {}", _decided(explained[0]), join(_flips(e) for e in explained if e.candidate == "ngram")),
         ]
     )
 
@@ -127,15 +127,25 @@ def _answer(e: Explained) -> Html:
         if counts[verdict] and verdict not in (*TIES, "probe does not reproduce")
     ]
     return html(
-        "{}: {} answers part from the baseline’s; the probes reproduced {} of these. {} were ties that rounding can "
+        "{}: {} answers part from the baseline’s{}; the probes reproduced {} of these. {} were ties that rounding can "
         "break{}: the explanation {}.",
         code(e.candidate),
         of(n, prompts, source=source),
+        _expected(e),
         count(reproduced, source=source),
         of(ties, reproduced, source=source),
         html(" ({})", join(parts, ", ")) if parts else "",
         held(ties, reproduced),
     )
+
+
+def _expected(e: Explained) -> Html:
+    """Return how many answers rounding alone should have parted."""
+    known = [w.expected for w in e.found.workloads if w.expected is not None]
+    if not known:
+        return Html()
+    source = f"sum of 1 - prod(1 - p): {_source(e, e.reference)}"
+    return html(", where rounding alone should part {}", number(sum(known), 1, source=source))
 
 
 def held(ties: int, reproduced: int) -> str:
@@ -149,7 +159,19 @@ def held(ties: int, reproduced: int) -> str:
     return "held for most" if 2 * ties > reproduced else "did not hold for most"
 
 
-def _decided(found: Measured, e: Explained) -> Html:
+def _flips(e: Explained) -> Html:
+    """Return in which kinds of prompts speculation changed words."""
+    source = _source(e)
+    kinds = [w for w in e.found.workloads if w.workload in common.WORKLOADS]
+    if not e.found.divergences:
+        return Html()
+    shown = [html("{} {}", common.workload_name(w.workload), of(w.parted, w.prompts, source=source)) for w in kinds]
+    alone = not any(w.parted for w in kinds if w.workload != "creative")
+    said = "in free prose alone, as" if alone else "not in free prose alone, against what"
+    return html("Words changed {} the article says: {} answers.", said, common.listed(shown))
+
+
+def _decided(e: Explained) -> Html:
     """Return how the kinds of prompts differ in how close their tokens are."""
     source = _source(e, e.reference)
     shares = [
