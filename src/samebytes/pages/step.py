@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from samebytes import exhibit, profile, prose, roofline, stats
+from samebytes import exhibit, profile, prose, roofline, speculation, stats
 from samebytes.bookdata import Measured
 from samebytes.exhibit import Origin
 from samebytes.findings import ALL
@@ -427,14 +427,29 @@ def ceiling(found: Sequence[Measured]) -> Html:
         source = common.pair_source(study, pair)
         lines.append(
             html(
-                "{} ({}): {} of the drafted tokens accepted, {} the baseline’s speed.",
+                "{} ({}): {} of the drafted tokens accepted, {} the baseline’s speed.{}",
                 given(study.title, source=study.name),
                 given(note, source=study.name),
                 percent(total.rate if total else None, 0, source=source),
                 times(stats.geometric_mean(ratios), source=f"geometric mean over workloads: {source}"),
+                _full_draft(study),
             )
         )
     return prose.bullets(lines)
+
+
+def _full_draft(study: Measured) -> Html:
+    """Return what a step that verifies a full draft took, beside a plain step without asynchronous scheduling."""
+    rows = [row for row in speculation.rows(study.records, ["baseline_sync", "baseline"]) if row.config == "ngram"]
+    if not rows or rows[0].full.mean_s is None:
+        return Html()
+    row = rows[0]
+    source = f"results/{study.name}/{row.label}.json"
+    return html(
+        " A step that verifies a full draft took {}, a plain one {}.",
+        number(row.full.mean_s, 2, "ms", source=source, scale=MS),
+        number(row.baseline_s, 2, "ms", source=source, scale=MS),
+    )
 
 
 def no_ceiling() -> Html:
