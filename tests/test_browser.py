@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -224,13 +225,13 @@ def test_a_page_reads_without_scripts(site: str, without_scripts: BrowserContext
         assert visit.problems == []
 
 
-def test_some_page_has_a_chart_and_some_chart_has_details_on_hover(site: str, wide: BrowserContext) -> None:
+def test_a_mark_shows_its_details_on_hover(site: str, wide: BrowserContext) -> None:
     with Visit(wide, f"{site}/{PAGES[0]}.html") as visit:
         mark = visit.page.locator("figure.chart .chart-live svg.marks .mark-symbol path").first
         mark.hover(force=True)
         tooltip = visit.page.locator("#vg-tooltip-element.visible")
         tooltip.wait_for()
-        assert "tok/s" in tooltip.inner_text()
+        assert tooltip.locator("tr").count() > 1
 
 
 CONTROLS = {
@@ -377,7 +378,9 @@ def test_a_reader_edits_a_cell_and_table_and_chart_change_in_place(
         assert len(live.get("api/kernels")) == 1
 
         page.goto(live.first.replace(PAGES[0], PAGES[-1]))
-        page.wait_for_timeout(1000)
+        end = time.monotonic() + 20
+        while live.get("api/kernels") and time.monotonic() < end:
+            page.wait_for_timeout(200)
         assert live.get("api/kernels") == [], "a page that is left keeps no kernel"
 
 
