@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from samebytes import bookdata, definitions, prose
+from collections.abc import Iterable, Sequence
+
+from samebytes import bookdata, definitions, paths, prose
 from samebytes.bookdata import Measured
-from samebytes.findings import ALL, Control, Pair, Ratio
+from samebytes.findings import ALL, ByteCount, Control, Pair, Ratio, WorkloadSpeed
 from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, times
 from samebytes.published import Published
 from samebytes.stats import LEVEL
@@ -12,12 +14,34 @@ from samebytes.stats import LEVEL
 WORKLOADS = {"code_edit": "code edits", "rag": "quoting a passage", "creative": "free prose"}
 """What a workload is called in a table's head; any other by its own name."""
 
+CONFIGS = {"ngram": "n-gram speculation", "fp8": "an FP8 KV cache", "baseline_sync": "no asynchronous scheduling"}
+"""What a config's flags do, in prose; any other config by its own name."""
+
 ARTICLE_CONFIGS = ("baseline", "ngram", "fp8")
+"""The configs of the article that this report follows."""
 
 
 def workload_name(workload: str) -> str:
     """Return what a workload is called in prose."""
     return WORKLOADS.get(workload, workload)
+
+
+def config_name(config: str) -> Html:
+    """Return what a config does, in prose."""
+    return prose.safe(CONFIGS[config]) if config in CONFIGS else code(config)
+
+
+def listed(parts: Sequence[object]) -> Html:
+    """Return ``a, b and c``."""
+    if len(parts) < 2:
+        return join(parts)
+    return html("{} and {}", join(parts[:-1], ", "), parts[-1])
+
+
+def page(name: str, words: str) -> Html:
+    """Return a link to a page of the book; the words alone where there is no such page."""
+    there = (paths.root() / "book" / f"{name}.md").is_file()
+    return html('<a href="{}.html">{}</a>', name, words) if there else prose.safe(words)
 
 
 def level(digits: int = 0) -> Html:
@@ -34,6 +58,30 @@ def everything() -> list[Measured]:
     """Read every study, the one of this machine last."""
     here = bookdata.this_machine()
     return [*bookdata.studies(), *([here] if here else [])]
+
+
+def compared() -> list[Measured]:
+    """Read the studies of the article's question: a baseline, and a config of the article that was run against it.
+
+    A study of random weights says nothing about an answer and is left out.
+    """
+    found = []
+    for study in bookdata.studies():
+        names = {record.config.name for record in study.records}
+        if "baseline" in names and names & set(ARTICLE_CONFIGS[1:]) and not any(r.note for r in study.records):
+            found.append(study)
+    return found
+
+
+def pair(found: Measured, candidate: str, reference: str = "baseline") -> Pair | None:
+    """Return a config against a reference, where both ran and can be compared."""
+    pairs = (p for p in found.pairs(reference) if p.candidate == candidate and p.refused is None)
+    return next(pairs, None)
+
+
+def heading(found: Measured, page: str) -> Html:
+    """Return a study's title as a heading that can be linked to."""
+    return html('<h3 id="{}-{}">{}</h3>', page, found.name, given(found.title, source=f"studies/{found.name}.yaml"))
 
 
 def nothing_measured() -> Html:
@@ -125,6 +173,35 @@ def verdict(ratio: Ratio) -> str:
     return "speed-up" if decode.geometric_mean > 1 else "slow-down"
 
 
+def byte_count(pair: Pair, workload: str = ALL) -> ByteCount | None:
+    """Return a pair's verdicts on one workload, by default on all prompts; None where no prompt was judged."""
+    return next((c for c in pair.bytes if c.workload == workload and c.judged), None)
+
+
+def failure(found: Measured, config: str) -> str | None:
+    """Return why a config has no complete run although one was tried; None where it has one, or none was tried."""
+    runs = [run for run in found.summary.runs if run.config == config and run.status in ("failed", "partial")]
+    complete = any(c.name == config for c in found.summary.configs)
+    return None if complete or not runs else runs[0].reason or runs[0].status
+
+
+def median(found: Measured, config: str, workload: str, speed: WorkloadSpeed | None) -> Html:
+    """Return a config's median decode rate on a workload."""
+    return number(
+        speed.decode_tok_s if speed else None,
+        source=f"median decode tok/s over the prompts of {workload}: {found.files(config)}",
+        missing=f"no answer of {definitions.MIN_SPEED_TOKENS} tokens or more",
+    )
+
+
+def several(
+    values: Iterable[float | None], digits: int, source: str, missing: str = "not measured for this config"
+) -> Html:
+    """Return the values of several runs or server starts, equal ones once."""
+    shown = [number(value, digits, source=source) for value in dict.fromkeys(values)]
+    return join(shown, Html("<br>")) if shown else number(None, source=source, missing=missing)
+
+
 def same_bytes(found: Measured, pair: Pair) -> Html:
     """Return how many answers kept the bytes of the reference, and what became of the others."""
     counts = next((c for c in pair.bytes if c.workload == ALL), None)
@@ -152,9 +229,14 @@ def pair_source(found: Measured, pair: Pair) -> str:
     return f"{found.files(pair.candidate)} against {found.files(pair.reference)}"
 
 
+def ratio_source(found: Measured, pair: Pair, workload: str) -> str:
+    """Return where a paired ratio of decode rates comes from."""
+    return f"decode tok/s, paired by prompt ({workload}): {pair_source(found, pair)}"
+
+
 def speed_ratio(found: Measured, pair: Pair, ratio: Ratio) -> Html:
     """Return a paired ratio of decode rates with, under it, its t interval."""
-    source = f"decode tok/s, paired by prompt ({ratio.workload}): {pair_source(found, pair)}"
+    source = ratio_source(found, pair, ratio.workload)
     decode = ratio.decode
     if decode is None:
         return times(None, source=source, missing="no prompt is timed on both sides")
@@ -163,6 +245,20 @@ def speed_ratio(found: Measured, pair: Pair, ratio: Ratio) -> Html:
         times(decode.geometric_mean, source=source),
         prose.between(decode.t_interval, source=source, missing="a single prompt has no interval"),
     )
+
+
+def text_as_printed(article: Published, name: str) -> str | None:
+    """Return one figure of the article, given or derived, in its own digits; None where it printed none."""
+    figure = article.figures.get(name)
+    if figure is not None:
+        return figure.printed if isinstance(figure.printed, str) else None
+    return next((d.printed for d in article.derived if d.id == name), None)
+
+
+def value_as_printed(article: Published, name: str) -> float | None:
+    """Return one printed figure, given or derived, as a number."""
+    printed = text_as_printed(article, name)
+    return None if printed is None else float(printed.replace(",", ""))
 
 
 def as_printed(article: Published, name: str) -> Html:

@@ -1,18 +1,20 @@
-"""Data: records and tables to download."""
+"""Data: records and tables to download, and how to cite them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from samebytes import paths, prose
+from samebytes import citation as citations
+from samebytes import exhibit, paths, prose
 from samebytes.bookdata import Measured
-from samebytes.pages import common
-from samebytes.prose import Html, code, given, html, join, number, of, table
+from samebytes.errors import UsageError
+from samebytes.prose import Html, code, given, html, join, number, of
 
 
 def records(found: Measured) -> Html:
     """Return a study's records with the status of each."""
-    rows = []
+    rows: list[Sequence[object]] = []
+    data: list[dict[str, object]] = []
     runs = {run.label: run for run in found.summary.runs}
     for record in found.records:
         source = f"results/{found.name}/{record.label}.json"
@@ -25,7 +27,7 @@ def records(found: Measured) -> Html:
         size = (found.folder / f"{record.label}.json").stat().st_size
         rows.append(
             [
-                common.record_link(found, record.label),
+                html('<a href="../{}" download><code>{}</code></a>', source, f"{record.label}.json"),
                 code(record.config.name),
                 record.status,
                 *answered,
@@ -33,10 +35,24 @@ def records(found: Measured) -> Html:
                 number(size / 1000, 0, source=source),
             ]
         )
-    return table(
+        data.append(
+            {
+                "record": source,
+                "config": record.config.name,
+                "status": record.status,
+                "answered": run.sequential[0] if run.sequential else None,
+                "answered_concurrent": run.concurrent[0] if run.concurrent else None,
+                "started": started,
+                "bytes": size,
+            }
+        )
+    return exhibit.table(
+        f"data-{found.name}",
         html("{}: {}", code(f"results/{found.name}"), given(found.title, source=f"studies/{found.name}.yaml")),
         ["record", "config", "status", "answered", "answered, concurrent leg", "started (UTC)", "kB"],
         rows,
+        exhibit.origin(found),
+        data=data,
         words=(1, 2),
     )
 
@@ -57,8 +73,23 @@ def tables(found: Sequence[Measured]) -> Html:
     return prose.bullets(items)
 
 
+def published() -> Html:
+    """Return links to the figures that somebody published without records."""
+    files = sorted(paths.results().glob("*/published.yaml"))
+    return prose.bullets([exhibit.record_link(f"results/{path.parent.name}/{path.name}") for path in files])
+
+
 def schema_link() -> Html:
     """Return a link to the schema of a record."""
     name = "record.schema.json"
     there = (paths.results() / name).exists()
     return html('<a href="../results/{}" download>{}</a>', name, name) if there else code(name)
+
+
+def citation() -> Html:
+    """Return how to cite, as BibTeX; that nobody wrote it down, where there is no citation file."""
+    try:
+        cited = citations.load(paths.root())
+    except UsageError:
+        return prose.paragraph("There is no {} here.", code(citations.FILE))
+    return html('<pre class="bibtex">{}</pre>', citations.bibtex(cited))
