@@ -6,6 +6,7 @@ Leaves pictures of every page, 1280 and 390 pixels wide, in ``_build/screens``.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import nbformat
@@ -32,7 +34,7 @@ from playwright.sync_api import (
 
 from conftest import ROOT
 from liveserver import Live, serving
-from samebytes import bookbuild
+from samebytes import bookbuild, record
 
 pytestmark = pytest.mark.slow
 
@@ -283,6 +285,97 @@ def test_the_published_page_says_how_to_run_it_and_gives_its_notebook(
             page.get_by_text("this page as a notebook").click()
         assert Path(download.value.path()).read_bytes() == (built / f"{PAGES[0]}.ipynb").read_bytes()
         assert [url for url in visit.requested if "thebe-core" in url] == []
+
+
+# -- the figures that read records ------------------------------------------------------------------------------------
+
+
+def page_with(built: Path, mark: str) -> str:
+    """Return the one page whose text has a mark."""
+    (found,) = [name for name in PAGES if mark in (built / f"{name}.html").read_text(encoding="utf-8")]
+    return found
+
+
+def given(page: Page, figure: str) -> list[dict[str, Any]]:
+    """Return what a figure's script was given."""
+    return list(json.loads(page.locator(f"[{figure}] > script").inner_text()))
+
+
+def answers(study: str, label: str) -> dict[str, record.Request]:
+    found = record.load(ROOT / "results" / study / f"{label}.json")
+    return {request.id: request for request in found.sequential()}
+
+
+def test_stepping_through_an_answer_ends_at_its_text_and_at_the_servers_counters(
+    site: str, built: Path, wide: BrowserContext
+) -> None:
+    with Visit(wide, f"{site}/{page_with(built, 'data-stepper')}.html") as visit:
+        page = visit.page
+        offered = given(page, "data-stepper")
+        assert offered
+        for number, each in enumerate(offered):
+            page.select_option("[data-do=answer]", str(number))
+            request = answers(*each["source"].split("/"))[each["prompt"]]
+            page.locator(".stepper-live").press("End")
+            counted = {name: page.inner_text(f"[data-counter={name}]") for name in ("tokens", "drafts", "draft_tokens")}
+            assert counted == {
+                "tokens": str(request.completion_tokens),
+                "drafts": str(request.drafts),
+                "draft_tokens": str(request.draft_tokens),
+            }
+            assert "the same" in page.inner_text(".stepper-equal")
+            shown = page.locator(".stepper-text").last.text_content() or ""
+            assert shown.startswith(request.text), "the end-of-turn token comes after it"
+            last = page.get_attribute(".stepper-live", "data-step")
+            assert last == str(len(each["steps"]))
+            page.click("[data-do=back]")
+            assert page.get_attribute(".stepper-live", "data-step") == str(len(each["steps"]) - 1)
+            page.click("[data-do=first]")
+            assert page.get_attribute(".stepper-live", "data-step") == "1"
+            assert page.locator("[data-counter=tokens]").inner_text() == "1"
+        page.click("[data-do=play]")
+        page.wait_for_selector(".stepper-live[data-step='3']")
+        page.click("[data-do=play]")
+        assert page.inner_text("[data-do=play]") == "play"
+        assert visit.problems == []
+
+
+def test_the_explorer_shows_both_answers_and_marks_where_they_part(
+    site: str, built: Path, wide: BrowserContext
+) -> None:
+    address = f"{site}/{page_with(built, 'data-explorer')}.html"
+    with Visit(wide, address) as visit:
+        page = visit.page
+        checked = 0
+        for study in given(page, "data-explorer"):
+            for pair in study["pairs"]:
+                parted = [key for key, found in pair["prompts"].items() if "char" in (found["sides"] or [{}])[0]]
+                for key in parted[:1] + parted[-1:]:
+                    page.goto(f"{address}#{study['name']}/{pair['config']}@{pair['reference']}/{key}")
+                    page.wait_for_selector(f".explorer-list [data-prompt='{key}'][aria-pressed=true]")
+                    side = pair["prompts"][key]["sides"][0]
+                    at = side["char"]
+                    said = f"character {at}, byte {side['byte']}, token {side['token']}"
+                    assert said in page.inner_text(".explorer-said")
+                    panes = page.locator(".explorer-panes pre")
+                    for i, (config, answer) in enumerate([(pair["reference"], side["a"]), (pair["config"], side["b"])]):
+                        (prompt,) = [prompt for prompt in study["prompts"] if prompt["id"] == key]
+                        label = next(run for run in study["configs"][config] if prompt["runs"][run] == answer)
+                        text = answers(study["name"], label)[key].text
+                        assert panes.nth(i).locator(".explorer-common").text_content() == text[:at]
+                        if text[at : at + 1].strip():
+                            assert panes.nth(i).locator("mark").text_content() == text[at]
+                            assert panes.nth(i).text_content() == text
+                    checked += 1
+        assert checked
+        shown = page.locator(".explorer-list button").count()
+        page.check("[data-do=only]")
+        assert page.locator(".explorer-list button").count() <= shown
+        assert page.locator(".explorer-list button[data-verdict^=same]").count() == 0
+        page.locator(".explorer-list button").first.press("ArrowDown")
+        assert page.locator(".explorer-list button").nth(1).get_attribute("aria-pressed") == "true"
+        assert page.url.endswith(page.inner_text(".explorer-name"))
+        assert visit.problems == []
 
 
 # -- the page that runs -----------------------------------------------------------------------------------------------
