@@ -39,6 +39,7 @@ def article(tmp_path: Path, body: str) -> Page:
         "<p>XH200</p>",
         "<p><code>4.65</code> times</p>",
         "<p><code>1,410 × 2</code></p>",
+        '<p><code><span class="pre">1,410</span> <span class="pre">×</span></code></p>',
         '<p><data value="1">1</data>2</p>',
     ],
 )
@@ -52,6 +53,7 @@ def test_a_typed_digit_is_found_wherever_it_stands(tmp_path: Path, typed: str) -
         '<p><data value="75.2">75.2</data> on an H200, FP8 or UTF-8, with Qwen3-32B, SmolLM2-135M on an RTX 5090</p>',
         '<p><data value="x"><b>75</b>.2</data></p>',
         "<p>in <code>prompts[0]</code>, <code>--port 8000</code>, <code>k1</code>",
+        '<code class="x"><span class="pre">1</span> <span class="pre">−</span> <span class="pre">p</span></code>',
         "<pre>$ sleep 3</pre>",
         "<script>let x = 1;</script><style>p { margin: 1rem }</style>",
         '<svg aria-label="5"><text>400</text></svg>',

@@ -56,6 +56,7 @@ class Page(HTMLParser):
         self.figures: list[tuple[str, str]] = []
         self.prose: list[str] = []
         self._open: list[tuple[str, dict[str, str | None]]] = []
+        self._code: list[str] = []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -72,6 +73,10 @@ class Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         while self._open and self._open.pop()[0] != tag:
             pass
+        if tag == "code":
+            code, self._code = "".join(self._code), []
+            if _BARE.fullmatch(code):  # a name in code may have digits; a number in code is a number
+                self.prose.append(code)
 
     def handle_data(self, data: str) -> None:
         tags = [tag for tag, _ in self._open]
@@ -79,9 +84,8 @@ class Page(HTMLParser):
             self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
         if "data" in tags:
             self.figures[-1] = (self.figures[-1][0], self.figures[-1][1] + data)
-        # a name in code may have digits; a number in code is a number
-        if self._in_prose() and ("code" not in tags or _BARE.fullmatch(data)):
-            self.prose.append(data)
+        if self._in_prose():
+            (self._code if "code" in tags else self.prose).append(data)
 
     def _in_prose(self, *more: str) -> bool:
         tags = {tag for tag, _ in self._open} | set(more)
