@@ -332,9 +332,8 @@ def _of(e: Explained, workload: str) -> WorkloadMargins:
 def margins_chart(found: Measured, explained: Sequence[Explained]) -> Html:
     """Return the chart of how many tokens won by how little, with every answer that parts marked on it."""
     first = explained[0]
-    spell = probe.speller(found.folder)
     rows = [row for w in first.found.workloads for row in _curve(w)]
-    rows += [row for e in explained for d in e.found.divergences if (row := _mark(e, d, spell)) is not None]
+    rows += [row for e in explained for row in _marks(e)]
     source = _source(first, first.reference)
     said = [
         html(
@@ -350,9 +349,10 @@ def margins_chart(found: Measured, explained: Sequence[Explained]) -> Html:
         _chart(rows, first),
         html("Share of the baseline’s tokens that won by no more than a margin, by workload. {}.", join(said, "; ")),
         html(
-            "Each line is a kind of prompt: the share of its tokens that won by no more than a margin. Each mark is an "
-            "answer that parts, at the margin by which the baseline had preferred its own token. Left of the upright "
-            "line, mere reshaping moves a gap that far{}. A click on a config in the legend shows its marks alone.",
+            "Each line is a kind of prompt: the share of its tokens that won by no more than a margin. Each mark stands "
+            "for answers that part, at the margin by which the baseline had preferred its own token; the more of them, "
+            "the larger. Left of the upright line, mere reshaping moves a gap that far{}. A click on a config in the "
+            "legend shows its marks alone.",
             "" if first.found.threshold is None else html(" ({})", number(first.found.threshold, 3, source=source)),
         ),
         _origin(found, explained),
@@ -366,11 +366,9 @@ _ROW: Mapping[str, Any] = {
     "margin": None,
     "share": None,
     "config": None,
-    "prompt": None,
-    "token": None,
-    "baseline_token": None,
-    "config_token": None,
-    "verdict": None,
+    "answers": None,
+    "prompts": None,
+    "verdicts": None,
 }
 
 
@@ -381,23 +379,26 @@ def _curve(w: WorkloadMargins) -> list[dict[str, Any]]:
     return [{**_ROW, "workload": w.workload, "margin": value, "share": share} for value, share in shares]
 
 
-def _mark(e: Explained, d: Divergence, spell: Callable[[int], str]) -> dict[str, Any] | None:
-    """Return where an answer parts; None where the probes did not reproduce it."""
-    if d.ours is None or d.token_a is None or d.token_b is None:
-        return None
-    return {
-        **_ROW,
-        "kind": "an answer that parts",
-        "workload": d.workload,
-        "margin": d.ours.value,
-        "share": d.rank,
-        "config": e.candidate,
-        "prompt": d.id,
-        "token": d.at,
-        "baseline_token": repr(spell(d.token_a)),
-        "config_token": repr(spell(d.token_b)),
-        "verdict": d.verdict,
-    }
+def _marks(e: Explained) -> list[dict[str, Any]]:
+    """Return where answers part, those of one workload and margin together; without those not reproduced."""
+    together: dict[tuple[str, float], list[Divergence]] = {}
+    for d in e.found.divergences:
+        if d.ours is not None:
+            together.setdefault((d.workload, d.ours.value), []).append(d)
+    return [
+        {
+            **_ROW,
+            "kind": "answers that part",
+            "workload": workload,
+            "margin": margin,
+            "share": group[0].rank,
+            "config": e.candidate,
+            "answers": len(group),
+            "prompts": ", ".join(d.id.removeprefix(f"{workload}/") for d in group),
+            "verdicts": ", ".join(dict.fromkeys(d.verdict for d in group)),
+        }
+        for (workload, margin), group in together.items()
+    ]
 
 
 def _chart(rows: Sequence[Mapping[str, Any]], first: Explained) -> Chart:
@@ -412,21 +413,20 @@ def _chart(rows: Sequence[Mapping[str, Any]], first: Explained) -> Chart:
     curves = base.transform_filter("datum.kind == 'tokens'").mark_line(interpolate="step-after").encode(x, y, colour)
     marks = (
         base.transform_filter("datum.kind != 'tokens'")
-        .mark_point(filled=True, size=70)
+        .mark_point(filled=True)
         .encode(
             x,
             y,
             colour,
             shape=altair.Shape("config:N", title=None),
-            opacity=altair.condition(chosen, altair.value(0.9), altair.value(0.08)),
+            size=altair.Size("answers:Q", scale=altair.Scale(range=[50, 300]), legend=None),
+            opacity=altair.condition(chosen, altair.value(0.85), altair.value(0.08)),
             tooltip=[
-                altair.Tooltip("prompt:N"),
                 altair.Tooltip("config:N"),
-                altair.Tooltip("verdict:N"),
-                altair.Tooltip("token:Q", title="at token"),
-                altair.Tooltip("baseline_token:N", title="baseline"),
-                altair.Tooltip("config_token:N", title="config"),
+                altair.Tooltip("answers:Q"),
                 altair.Tooltip("margin:Q", format=".3f"),
+                altair.Tooltip("verdicts:N"),
+                altair.Tooltip("prompts:N"),
             ],
         )
         .add_params(chosen)
