@@ -349,10 +349,10 @@ def margins_chart(found: Measured, explained: Sequence[Explained]) -> Html:
         _chart(rows, first),
         html("Share of the baseline’s tokens that won by no more than a margin, by workload. {}.", join(said, "; ")),
         html(
-            "Each line is a kind of prompt: the share of its tokens that won by no more than a margin. Each mark stands "
-            "for answers that part, at the margin by which the baseline had preferred its own token; the more of them, "
-            "the larger. Left of the upright line, mere reshaping moves a gap that far{}. A click on a config in the "
-            "legend shows its marks alone.",
+            "Each line is a kind of prompt: the share of its tokens that won by no more than a margin. Each mark is "
+            "answers that part, at the margin by which the baseline had preferred its own token; the more of them, the "
+            "larger. Left of the upright line, mere reshaping moves a gap that far{}. A click on a config in the legend "
+            "shows its marks alone.",
             "" if first.found.threshold is None else html(" ({})", number(first.found.threshold, 3, source=source)),
         ),
         _origin(found, explained),
