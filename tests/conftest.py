@@ -12,9 +12,11 @@ import hypothesis
 import pytest
 
 import bookhouse
-from samebytes import bookbuild, model, paths
+from samebytes import bookbuild, model, paths, publish
 
 ROOT = Path(__file__).parents[1]
+BASE_URL = "https://name.example/samebytes/"
+"""Where the site is published, in the tests."""
 PACKAGES = ("samebytes", "openai", "httpx", "httpx2", "pydantic", "papermill", "nbclient", "jupyter-book", "altair")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -60,6 +62,12 @@ def built() -> Path:
     """The site of this checkout, its folder: built anew where it is not what the sources say, else left as it is."""
     bookbuild.build(ROOT)
     return ROOT / "_build" / "html"
+
+
+@pytest.fixture(scope="session")
+def published(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of this checkout as it is published, its folder."""
+    return publish.publish(ROOT, tmp_path_factory.mktemp("published") / "site", BASE_URL)
 
 
 @pytest.fixture(scope="session")
