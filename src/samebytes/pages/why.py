@@ -351,8 +351,8 @@ def margins_chart(found: Measured, explained: Sequence[Explained]) -> Html:
         html(
             "Each line is a kind of prompt: the share of its tokens that won by no more than a margin. Each mark is "
             "answers that part, at the margin by which the baseline had preferred its own token; the more of them, the "
-            "larger. Left of the upright line, mere reshaping moves a gap that far{}. A click on a config in the legend "
-            "shows its marks alone.",
+            "larger. Left of the upright line, mere reshaping moves a gap that far{}. A click on a config in the "
+            "legend shows its marks alone.",
             "" if first.found.threshold is None else html(" ({})", number(first.found.threshold, 3, source=source)),
         ),
         _origin(found, explained),
