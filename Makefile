@@ -15,7 +15,7 @@ JUPYTER ?=
 BIN := .venv/report/bin
 STUDY ?= quick
 
-.PHONY: help report book lab live test test-fast test-engine lint venv engine openai2 jupyter thebe browser model lock clean
+.PHONY: help report book lab live test test-fast test-engine lint venv engine openai2 jupyter thebe browser model docs publish archive lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -74,6 +74,9 @@ model: venv ## the embedded model, in the user's cache
 
 docs: venv ## write the pages of commands and of the record's fields from the code
 	@$(BIN)/python -m samebytes.docs
+
+publish: venv browser ## the site in dist/site, for any static host (SAMEBYTES_BASE_URL=https://...: where it will lie)
+	@$(BIN)/python -m samebytes.publish
 
 archive: venv ## records and tables as one file to deposit, in dist/
 	@$(BIN)/python -m samebytes.archive
