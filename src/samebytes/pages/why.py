@@ -105,7 +105,12 @@ def answer(found: Measured, explained: Sequence[Explained]) -> Html:
     return join(
         [
             paragraph("{}. {}", machine, join((_answer(e) for e in explained), " ")),
-            paragraph("{} {}", _decided(explained[0]), join(_flips(e) for e in explained if e.candidate == "ngram")),
+            paragraph(
+                "{} {} {}",
+                _decided(explained[0]),
+                join(_flips(e) for e in explained if e.candidate == "ngram"),
+                _again(explained[0]),
+            ),
         ]
     )
 
@@ -169,6 +174,16 @@ def _flips(e: Explained) -> Html:
     alone = not any(w.parted for w in kinds if w.workload != "creative")
     said = "in free prose alone, as" if alone else "not in free prose alone, against what"
     return html("Words changed {} the article says: {} answers.", said, common.listed(shown))
+
+
+def _again(e: Explained) -> Html:
+    """Return whether another start of the same server moves anything."""
+    if e.launches is None:
+        return Html()
+    moved = sum(value > 0 for value in e.launches.values)
+    source = f"results/{e.study}/{probe.FOLDER}: repeats of {e.reference}"
+    said = html("Another start of the same server moves {} gaps", of(moved, len(e.launches.values), source=source))
+    return html("{}{}.", said, "" if moved else ": without a flag and in the same shape nothing moves at all")
 
 
 def _decided(e: Explained) -> Html:
