@@ -120,6 +120,17 @@ def test_without_the_tokens_texts_the_page_says_how_to_get_them(house: Path) -> 
     assert speculation.stepper([]) == speculation.stepper([study])
 
 
+def test_a_study_whose_tokens_are_not_readable_is_named_beside_the_others(house: Path) -> None:
+    study = toy(house)
+    assert "Not all studies" not in speculation.stepper([study])
+    _, fast = ngramfactory.pair()
+    other = measured(house, [fast], "other")
+    assert text(speculation.stepper([study, other])).endswith("readable: python -m samebytes.tokens other .")
+    some = tokens.Vocabulary({0: b"a"}, frozenset())
+    (house / "results/other" / tokens.FILE).write_text(tokens.to_json(some, [0]))
+    assert text(speculation.stepper([other, study])).endswith("readable: python -m samebytes.tokens other .")
+
+
 def test_a_run_of_random_weights_offers_nothing(house: Path) -> None:
     study = toy(house)
     (fast,) = [record for record in study.records if record.label == "ngram"]

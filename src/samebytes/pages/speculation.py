@@ -153,6 +153,7 @@ def stepper(studies: Sequence[Measured]) -> Html:
             "which {} writes.",
             code("python -m samebytes.tokens STUDY"),
         )
+    unspelt = [code(f"python -m samebytes.tokens {study.name}") for study in studies if _unspelt(study)]
     content = json.dumps([_content(each) for each in walks], ensure_ascii=False, separators=(",", ":"))
     body = html(
         '<div class="stepper" data-stepper><div class="stepper-live" hidden></div>'
@@ -166,13 +167,19 @@ def stepper(studies: Sequence[Measured]) -> Html:
         "a repetition, the one with the most tokens per step: the best case, not the usual one."
     )
     origins = [exhibit.origin(each.study, each.record.config.name) for each in walks]
-    return exhibit.figure(
-        "speculation-steps",
-        body,
-        caption,
-        exhibit.together(origins),
-        data=[row for each in walks for row in rows(each)],
-    )
+    data = [row for each in walks for row in rows(each)]
+    figure = exhibit.figure("speculation-steps", body, caption, exhibit.together(origins), data=data)
+    note = paragraph("Not all studies are here; what makes the others’ tokens readable: {}.", join(unspelt, "; "))
+    return join([figure, note]) if unspelt else figure
+
+
+def _unspelt(study: Measured) -> bool:
+    """Return whether a study could be stepped through if all of its tokens' texts were at hand."""
+    record, vocabulary = speculated(study), tokens.load(study.folder)
+    if record is None:
+        return False
+    used = [i for r in record.sequential() for ids in (r.prompt_token_ids, r.token_ids) for i in ids or ()]
+    return vocabulary is None or not vocabulary.covers(used)
 
 
 def rows(found: Walk) -> Iterator[dict[str, object]]:
