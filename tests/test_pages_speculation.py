@@ -20,7 +20,15 @@ from samebytes.replay import ARTICLE
 
 HOSTILE = ("</script><script>alert(1)</script>", "{{ secret }}", "{glue:}`k`", "<!--", "&amp;", "\n", " ", "\u2028")
 
-COMMITTED = [study for study in bookdata.studies() if (study.folder / tokens.FILE).is_file()]
+
+@pytest.fixture(scope="module")
+def committed() -> list[Measured]:
+    return [study for study in bookdata.studies() if (study.folder / tokens.FILE).is_file()]
+
+
+@pytest.fixture(scope="module")
+def walks(committed: list[Measured]) -> list[Walk]:
+    return [walk for study in committed for walk in speculation.offered(study)]
 
 
 def toy(house: Path, spelt: bool = True, **changes: Any) -> Measured:
@@ -48,43 +56,39 @@ def content(block: str) -> list[dict[str, Any]]:
 # -- what the records hold --------------------------------------------------------------------------------------------
 
 
-WALKS = [walk for study in COMMITTED for walk in speculation.offered(study)]
+def test_committed_studies_offer_answers(committed: list[Measured], walks: list[Walk]) -> None:
+    assert {walk.study.name for walk in walks} == {study.name for study in committed}
+    assert any(walk.request.workload == "code_edit" for walk in walks)
 
 
-def test_committed_studies_offer_answers() -> None:
-    assert {walk.study.name for walk in WALKS} == {study.name for study in COMMITTED}
-    assert any(walk.request.workload == "code_edit" for walk in WALKS)
+def test_the_steps_of_a_committed_answer_are_its_record(walks: list[Walk]) -> None:
+    for walk in walks:
+        vocabulary, request = tokens.load(walk.study.folder), walk.request
+        ids = request.token_ids or []
+        assert vocabulary is not None
+        pieces = zip(walk.pieces[walk.n_prompt :], ids, strict=True)
+        assert "".join(piece for piece, i in pieces if i not in vocabulary.special) == request.text, walk.source
+        drafts = [step for step in walk.steps if step.draft is not None]
+        assert sum(step.tokens for step in walk.steps) == request.completion_tokens, walk.source
+        assert len(drafts) == request.drafts, walk.source
+        assert sum(len(step.proposed) for step in drafts) == request.draft_tokens, walk.source
+        accepted = sum(step.draft.accepted for step in drafts if step.draft)
+        beyond = sum(len(step.proposed) - step.draft.accepted for step in drafts if step.draft and step.own is None)
+        assert accepted <= (request.accepted_tokens or 0) <= accepted + beyond, walk.source
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.source)
-def test_the_steps_of_a_committed_answer_are_its_record(walk: Walk) -> None:
-    vocabulary = tokens.load(walk.study.folder)
-    request = walk.request
-    ids = request.token_ids or []
-    assert vocabulary is not None
-    pieces = walk.pieces[walk.n_prompt :]
-    said = "".join(piece for piece, i in zip(pieces, ids, strict=True) if i not in vocabulary.special)
-    assert said == request.text
-    assert sum(step.tokens for step in walk.steps) == request.completion_tokens
-    assert sum(step.draft is not None for step in walk.steps) == request.drafts
-    assert sum(len(step.proposed) for step in walk.steps) == request.draft_tokens
-    accepted = sum(step.draft.accepted for step in walk.steps if step.draft)
-    beyond = sum(len(step.proposed) - step.draft.accepted for step in walk.steps if step.draft and step.own is None)
-    assert accepted <= (request.accepted_tokens or 0) <= accepted + beyond
-
-
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.source)
-def test_what_is_looked_up_stands_where_it_is_said_to(walk: Walk) -> None:
-    ids = [*(walk.request.prompt_token_ids or []), *(walk.request.token_ids or [])]
-    for step in walk.steps:
-        if step.draft is None or step.draft.start is None:
-            continue
-        start, end, n = step.draft.start, walk.n_prompt + step.at, step.looked_up
-        assert walk.settings.min_n <= n <= walk.settings.max_n
-        assert ids[start - n : start] == ids[end - n : end]
-        assert ids[start : start + step.draft.accepted] == ids[end : end + step.draft.accepted]
-        refused = step.draft.accepted < step.draft.drafted and step.own is not None
-        assert not refused or ids[start + step.draft.accepted] != ids[end + step.draft.accepted]
+def test_what_is_looked_up_stands_where_it_is_said_to(walks: list[Walk]) -> None:
+    for walk in walks:
+        ids = [*(walk.request.prompt_token_ids or []), *(walk.request.token_ids or [])]
+        for step in walk.steps:
+            if step.draft is None or step.draft.start is None:
+                continue
+            start, end, n = step.draft.start, walk.n_prompt + step.at, step.looked_up
+            assert walk.settings.min_n <= n <= walk.settings.max_n, walk.source
+            assert ids[start - n : start] == ids[end - n : end], walk.source
+            assert ids[start : start + step.draft.accepted] == ids[end : end + step.draft.accepted], walk.source
+            refused = step.draft.accepted < step.draft.drafted and step.own is not None
+            assert not refused or ids[start + step.draft.accepted] != ids[end + step.draft.accepted], walk.source
 
 
 # -- which answers are on offer ---------------------------------------------------------------------------------------
@@ -205,9 +209,9 @@ def test_equality_counts_the_answers_whose_counters_and_chunks_agree(house: Path
     assert "4 of 6 answers" in text(speculation.equality([toy(house, **shifted)]))
 
 
-def test_every_committed_answer_is_replayed_exactly() -> None:
-    said = re.findall(r"(\d+) of (\d+) answers", text(speculation.equality(COMMITTED)))
-    assert len(said) == len(COMMITTED)
+def test_every_committed_answer_is_replayed_exactly(committed: list[Measured]) -> None:
+    said = re.findall(r"(\d+) of (\d+) answers", text(speculation.equality(committed)))
+    assert len(said) == len(committed)
     assert all(same == every for same, every in said)
 
 
