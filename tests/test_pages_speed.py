@@ -63,7 +63,7 @@ def test_the_ratio_of_medians_and_the_paired_ratio_stand_apart(house: Path) -> N
     rates = {"rag/0": 10.0, "rag/1": 20.0, "rag/2": 90.0}
     study = measured(house, [*baselines(), a_record("ngram", ids=IDS, rate=20.0, rates=rates)])
     assert "ngram 20.0 2.00 × 20.0 2.00 × 20.0 2.00 ×" in text(speed.speed_table(study))
-    assert "ngram against baseline 2.00 × [ 2.00 , 2.00 ] speed-up, drift 1.00 × 2.62 ×" in text(
+    assert "ngram against baseline 2.00 × [ 2.00 , 2.00 ] speed-up drift 1.00 × 2.62 ×" in text(
         speed.ratio_table(study)
     )
 
@@ -72,7 +72,7 @@ def test_a_ratio_within_the_drift_is_called_so(house: Path) -> None:
     wobbly = [a_record("baseline", ids=IDS), a_record("baseline-2", "baseline", ids=IDS, rate=13.0)]
     block = text(speed.ratio_table(measured(house, [*wobbly, a_record("ngram", ids=IDS, rate=12.0)])))
     assert block.count("within drift 1.30 ×") == 3
-    assert "speed-up," not in block
+    assert "speed-up" not in block.split("data:")[0].partition("ngram")[2]
 
 
 def test_both_baselines_are_references(house: Path) -> None:

@@ -6,6 +6,7 @@
     const live = figure.querySelector(".chart-live");
     const actions = { export: { svg: true, png: true }, source: false, compiled: false, editor: false };
     figure.classList.add("chart-drawn"); // before drawing: a hidden element has no width
+    if (live.clientWidth < 480) spec.config.legend.columns = 1; // side by side they would be cut off
     vegaEmbed(live, spec, { mode: "vega-lite", renderer: "svg", actions })
       .then(() => {
         if (live.scrollWidth > live.clientWidth) live.tabIndex = 0; // to be scrolled from the keyboard

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair
@@ -69,15 +69,28 @@ def theme(ink: str = "currentColor") -> dict[str, Any]:
     }
 
 
-def speed(study: Measured) -> Chart:
-    """Return the chart of decode throughput per prompt, by config and workload, with each workload's median."""
+def speed(study: Measured, names: Mapping[str, str] | None = None) -> Chart:
+    """Return the chart of decode throughput per prompt, by config and workload, with each workload's median.
+
+    Parameters
+    ----------
+    names : mapping, optional
+        What a workload is called; any other by its own name.
+    """
+    called = {workload: (names or {}).get(workload, workload) for workload in study.workloads}
     rows = [
-        {"config": config.name, "workload": p.workload, "prompt": p.id, "tok_s": p.decode_tok_s, "runs": len(p.tokens)}
+        {
+            "config": config.name,
+            "workload": called[p.workload],
+            "prompt": p.id,
+            "tok_s": p.decode_tok_s,
+            "runs": len(p.tokens),
+        }
         for config in study.summary.configs
         for p in config.prompts
         if p.decode_tok_s is not None
     ]
-    workload = study.workloads
+    workload = list(called.values())
     base = altair.Chart(altair.InlineData(values=rows)).encode(
         y=altair.Y("config:N", title=None, sort=None),
         yOffset=altair.YOffset("workload:N", sort=workload),

@@ -203,17 +203,28 @@ def several(
 
 
 def same_bytes(found: Measured, pair: Pair) -> Html:
-    """Return how many answers kept the bytes of the reference, and what became of the others."""
+    """Return how many answers kept the bytes of the reference, and what became of the others, in a line."""
+    same, rest = _same_and_rest(found, pair)
+    return same if rest is None else join([html("{} the same", same), *rest], ", ")
+
+
+def same_over_rest(found: Measured, pair: Pair) -> Html:
+    """Return the same as a narrow cell, what became of the others in lines of their own."""
+    same, rest = _same_and_rest(found, pair)
+    return join([same, *(html("<small>{}</small>", item) for item in rest or ())], " ")
+
+
+def _same_and_rest(found: Measured, pair: Pair) -> tuple[Html, list[Html] | None]:
     counts = next((c for c in pair.bytes if c.workload == ALL), None)
     if counts is None:
-        return number(None, source="", missing=pair.refused or "nothing to compare")
+        return number(None, source="", missing=pair.refused or "nothing to compare"), None
     source = pair_source(found, pair)
     rest = [
         html("{} {}", count(n, source=source), _VERDICTS.get(verdict, verdict))
         for verdict, n in counts.counts.items()
         if n and verdict != "same"
     ]
-    return join([html("{} the same", of(counts.counts["same"], counts.prompts, source=source)), *rest], ", ")
+    return of(counts.counts["same"], counts.prompts, source=source), rest
 
 
 _VERDICTS = {

@@ -268,9 +268,7 @@ def _overview_chart(rows: Sequence[Mapping[str, Any]], domain: Sequence[float]) 
     one = altair.Chart(data).mark_rule(opacity=0.35).encode(x=altair.datum(1))
     spans = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q", color=colour)
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=altair.X(
-            "speed_up:Q", title="times the baseline’s decode throughput", scale=scale, axis=altair.Axis(tickCount=6)
-        ),
+        x=altair.X("speed_up:Q", title="times the baseline", scale=scale, axis=altair.Axis(tickCount=6)),
         color=colour,
         shape=altair.Shape("workload:N", scale=altair.Scale(domain=names), title=None),
     )
@@ -430,8 +428,9 @@ def three_configs(found: Measured) -> Html:
             data.append(_config_row(found, known[name], workloads))
         elif (reason := common.failure(found, name)) is not None:
             dash = number(None, source=f"results/{found.name}", missing=reason)
-            last = html("did not run: {}", given(reason, source=f"results/{found.name}"))
-            rows.append([code(name), last, *[dash] * (len(workloads) + 2)])
+            why = given(reason, source=f"results/{found.name}")
+            first = html("{} <small>did not run: {}</small>", code(name), why)
+            rows.append([first, *[dash] * (len(workloads) + 3)])
             data.append(_config_row(found, None, workloads) | {"config": name, "failed": reason})
     names = [record.config.name for record in found.records if record.config.name in common.ARTICLE_CONFIGS]
     return exhibit.table(
@@ -446,7 +445,6 @@ def three_configs(found: Measured) -> Html:
         rows,
         exhibit.origin(found, *dict.fromkeys(names)),
         data=data,
-        words=(1,),
     )
 
 
@@ -471,13 +469,13 @@ def _config_cells(found: Measured, config: ConfigResult, workloads: Sequence[str
 def _bytes_cell(found: Measured, config: ConfigResult, pair: Pair | None) -> Html:
     """Return how many answers kept the baseline's bytes; of the baseline itself, what its control says."""
     if pair is not None:
-        return common.same_bytes(found, pair)
+        return common.same_over_rest(found, pair)
     control = found.control(config.name)
     have = control.agrees + control.disagrees if control else 0
     source = found.files(config.name)
     if control is None or not have:
         return number(None, source=source, missing="started once: no control")
-    return html("{} with itself", of(control.agrees, have, source=source))
+    return html("{} <small>with itself</small>", of(control.agrees, have, source=source))
 
 
 def _config_row(found: Measured, config: ConfigResult | None, workloads: Sequence[str]) -> dict[str, object]:

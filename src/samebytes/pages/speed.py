@@ -91,7 +91,7 @@ def speed_chart(found: Measured) -> Html:
     ]
     return exhibit.chart(
         f"speed-{found.name}",
-        charts.speed(found),
+        charts.speed(found, common.WORKLOADS),
         html("Decode throughput per prompt in tok/s. Medians: {}.", join(medians, "; ")),
         "Each mark is a prompt (geometric mean over the config’s runs), each bar the median of a kind of prompt.",
         exhibit.origin(found, *_names(found)),
@@ -218,8 +218,9 @@ def _ratio_cell(found: Measured, pair: Pair, ratio: Ratio | None) -> Html:
         return shown
     source = f"largest ratio between two starts of one config ({ratio.workload}): {common.pair_source(found, pair)}"
     drift = times(ratio.drift, source=source, missing="neither config was started twice")
-    called = "within" if ratio.within_drift and ratio.decode.excludes_one else html("{},", common.verdict(ratio))
-    return html("{} <small>{} drift {}</small>", shown, called, drift)
+    if ratio.within_drift and ratio.decode.excludes_one:
+        return html("{} <small>within drift {}</small>", shown, drift)
+    return html("{} <small>{}</small> <small>drift {}</small>", shown, common.verdict(ratio), drift)
 
 
 def _ratio_row(pair: Pair, ratio: Ratio) -> dict[str, object]:

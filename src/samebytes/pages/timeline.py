@@ -126,7 +126,7 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
         .mark_bar(height=14)
         .encode(
             y=altair.Y("run:N", title=None, sort=runs),
-            x=altair.X("start_s:Q", title="seconds from the server’s start", axis=altair.Axis(tickCount=8)),
+            x=altair.X("start_s:Q", title="seconds", axis=altair.Axis(tickCount=8)),
             x2="end_s:Q",
             color=altair.Color("phase:N", scale=altair.Scale(domain=phases, range=colours), title=None, sort=phases),
             tooltip=[altair.Tooltip("run:N"), altair.Tooltip("phase:N"), altair.Tooltip("seconds:Q", format=".1f")],

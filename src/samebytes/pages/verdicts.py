@@ -108,7 +108,7 @@ def verdict_table(found: Measured) -> Html:
     rows, data = [], []
     for pair in pairs:
         by = {c.workload: c for c in pair.bytes}
-        once = ", started once: no control" if pair.baseline_starts < 2 else ""
+        once = ", no control" if pair.baseline_starts < 2 else ""
         title = html("{} <small>against {}{}</small>", code(pair.candidate), code(pair.reference), once)
         rows.append([title, *(_count_cell(found, pair, by[name]) for name in names if name in by)])
         data += [_count_row(pair, by[name]) for name in names if name in by]
@@ -212,7 +212,7 @@ def _verdict_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
             "config:N",
             title=None,
             sort=configs,
-            axis=altair.Axis(orient="top", labelAngle=0, domain=False, ticks=False),
+            axis=altair.Axis(orient="top", labelAngle=-30, labelAlign="left", domain=False, ticks=False),
             scale=altair.Scale(paddingInner=0.06),
         ),
         y=altair.Y(
