@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from samebytes import analysis, fairness, paths, settings, summary, workloads
+from samebytes import analysis, fairness, margins, paths, probe, settings, summary, workloads
 from samebytes.record import Record
 
 STUDIES = sorted(
@@ -56,6 +56,24 @@ def test_only_the_flag_under_test_differs(study: str) -> None:
         unfair = [d for d in fairness.differences(complete[0], found) if not d.fair]
         assert unfair == [], (found.label, unfair)
         assert all(launch.prefix_caching is False for launch in found.launches)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_probe_is_whole_and_of_the_server_that_was_measured(study: str) -> None:
+    folder = paths.results() / study
+    measured = {found.label: found for found in records(study)}
+    for path in folder.glob(f"{probe.FOLDER}/*.json"):
+        found, recorded = probe.load(path), measured[path.stem]
+        assert (found.status, found.label, found.study) == ("complete", path.stem, study)
+        assert [p.id for p in found.prompts] == [p.id for p in recorded.prompts]
+        assert (found.model, found.sampling) == (recorded.model, recorded.sampling)
+        assert found.config.env == recorded.config.env
+        assert (found.machine.gpu, found.machine.cpu) == (recorded.machine.gpu, recorded.machine.cpu)
+        assert found.versions.vllm == recorded.versions.vllm
+        added = fairness.options(found.config.argv).items() - fairness.options(recorded.config.argv).items()
+        assert {name for name, _ in added} <= {"--logprobs-mode", probe.MEMORY}
+        for prompt, request in zip(found.prompts, recorded.sequential(), strict=True):
+            assert prompt.reproduces_until == margins.parts_at(prompt.token_ids, request.token_ids or [])
 
 
 def test_nothing_committed_names_a_folder_of_the_machine_it_was_measured_on() -> None:
