@@ -211,7 +211,7 @@ def _fit_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
         .mark_line(point=altair.OverlayMarkDef(size=60, filled=True))
         .encode(
             x=altair.X("tokens:O", title="tokens of a conversation", axis=altair.Axis(labelAngle=0, format=",d")),
-            y=altair.Y("conversations:Q", title="fit at once", scale=altair.Scale(type="symlog")),
+            y=altair.Y("conversations:Q", title="fit at once"),
             color=altair.Color("config:N", title=None, scale=altair.Scale(domain=list(CONFIGS))),
             tooltip=[altair.Tooltip("config:N"), altair.Tooltip("tokens:O"), altair.Tooltip("conversations:Q")],
         )
