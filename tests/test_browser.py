@@ -100,8 +100,8 @@ class _Site(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def site(built: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Site, directory=str(built)))
+def site(published: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Site, directory=str(published)))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/{BELOW}"
