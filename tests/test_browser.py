@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -47,6 +46,7 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--no-sandbox",  # containers run as root
     "--disable-gpu",
+    "--disable-dev-shm-usage",  # small in containers
     "--disable-quic",
     "--disable-background-networking",
     "--disable-component-update",
@@ -73,18 +73,10 @@ TOO_WIDE = """() => document.documentElement.scrollWidth <= innerWidth ? [] :
     .concat(`the page is ${document.documentElement.scrollWidth} pixels wide`)"""
 
 
-def chromium() -> str:
-    """Return the browser's path, or fail: `make browser` installs one."""
-    names = [os.environ["CHROMIUM"]] if "CHROMIUM" in os.environ else ["chromium", "chromium-browser", "google-chrome"]
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    assert found, f"no browser ({', '.join(names)}): make browser"
-    return found
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        found = playwright.chromium.launch(executable_path=pdf.browser(), args=FLAGS)
         yield found
         found.close()
 

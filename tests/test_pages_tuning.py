@@ -13,13 +13,13 @@ from playwright.sync_api import expect, sync_playwright
 import ngramfactory
 from bookhouse import measured, text
 from conftest import ROOT
-from samebytes import bookdata, tune
+from samebytes import bookdata, pdf, tune
 from samebytes.bookdata import Measured
 from samebytes.pagecheck import Page
 from samebytes.pages import tuning
 from samebytes.pages.tuning import Tuned
 from samebytes.replay import ARTICLE, Settings
-from test_browser import FLAGS, chromium
+from test_browser import FLAGS
 
 TUNED = Settings(5, 1, 10)
 FLAG_NAMES = ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
@@ -132,7 +132,10 @@ def test_sliders_and_buttons_show_what_the_sweep_says(house: Path) -> None:
     """In a browser, by keyboard: each figure is the sweep's, and what is read out and pasted agrees."""
     found = swept(house)
     script = (ROOT / "book/_static/tuner.js").read_text(encoding="utf-8")
-    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=chromium(), args=FLAGS) as browser:
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=pdf.browser(), args=FLAGS) as browser,
+    ):
         page = browser.new_page()
         page.set_content(f"<article>{tuning.tuner([found])}</article><script>{script}</script>")
         sliders = page.get_by_role("slider")
