@@ -33,7 +33,7 @@ from playwright.sync_api import (
 
 from conftest import ROOT
 from liveserver import Live, serving
-from samebytes import bookbuild, record
+from samebytes import bookbuild, pdf, record
 
 pytestmark = pytest.mark.slow
 
@@ -374,7 +374,7 @@ def test_the_explorer_shows_both_answers_and_marks_where_they_part(
 
 EDITED = """
 import altair
-from samebytes import charts, prose
+from samebytes import charts, pdf, prose
 # {names}: from cells that the page does not show
 rows = [{{"a": i, "b": i * i}} for i in range({n})]
 bars = altair.Chart(altair.InlineData(values=rows)).mark_bar().encode(x="a:O", y="b:Q")
