@@ -374,7 +374,7 @@ def test_the_explorer_shows_both_answers_and_marks_where_they_part(
 
 EDITED = """
 import altair
-from samebytes import charts, pdf, prose
+from samebytes import charts, prose
 # {names}: from cells that the page does not show
 rows = [{{"a": i, "b": i * i}} for i in range({n})]
 bars = altair.Chart(altair.InlineData(values=rows)).mark_bar().encode(x="a:O", y="b:Q")
