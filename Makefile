@@ -15,7 +15,7 @@ JUPYTER ?=
 BIN := .venv/report/bin
 STUDY ?= quick
 
-.PHONY: help report book lab live test test-fast test-engine lint venv engine openai2 jupyter thebe browser model docs publish archive lock clean
+.PHONY: help report book lab live test test-fast test-engine lint venv engine openai2 jupyter thebe axe browser model docs publish archive lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -34,7 +34,7 @@ lab: venv jupyter ## open the pages and the notebooks in JupyterLab, on this mac
 live: book jupyter thebe ## serve the pages with their cells to edit and run in place, on this machine alone
 	@.venv/lab/bin/python -P src/samebytes/live.py live $(JUPYTER)
 
-test: venv engine openai2 jupyter thebe browser model lint ## everything: lint, types, the book, fast tests, real engine
+test: venv engine openai2 jupyter thebe axe browser model lint ## everything: lint, types, the book, fast tests, real engine
 	@$(BIN)/samebytes book
 	@$(BIN)/python -m pytest -m "not engine"
 	@.venv/openai2/bin/python -m pytest tests/test_client.py
@@ -64,7 +64,10 @@ jupyter: venv ## JupyterLab (.venv/lab), whose kernel is the report environment
 	@tools/venv.sh lab
 
 thebe: ## what a page runs its cells with (.venv/npm)
-	@tools/vendor.sh
+	@tools/vendor.sh thebe-core
+
+axe: ## what finds barriers on a page, for the browser tests (.venv/npm)
+	@tools/vendor.sh axe-core
 
 browser: ## Chromium, for the browser tests
 	@tools/browser.sh
