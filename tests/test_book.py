@@ -124,7 +124,7 @@ def save(root: Path, rate: float = 20.0) -> None:
     records = [
         a_record("baseline", ids=IDS),
         a_record("baseline-2", "baseline", ids=IDS),
-        a_record("fp8", status="failed", reason=NASTY, passes=[], launches=[], note=NASTY),
+        a_record("fp8", status="failed", reason=NASTY, passes=[], launches=[]),
         a_record("ngram", ids=IDS, rate=rate, texts=dict.fromkeys(IDS, NASTY)),
     ]
     for found in records:

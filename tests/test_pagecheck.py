@@ -108,10 +108,11 @@ def test_the_cells_of_every_page_of_the_book_will_run() -> None:
 def test_what_a_site_lacks_is_listed_page_by_page(tmp_path: Path) -> None:
     (tmp_path / "one.html").write_text("<article><h1>A</h1><p>7 and <data>8</data></p></article>")
     (tmp_path / "two.html").write_text("<article><p>No title</p></article>")
-    assert list(pagecheck.problems(tmp_path, ["one", "two", "three"])) == [
+    (tmp_path / "no-study.html").write_text('<article><h1>A</h1><div class="cell_output docutils">None</div></article>')
+    assert list(pagecheck.problems(tmp_path, ["one", "two", "no-study", "three"])) == [
         "one: a number that was typed, not computed: '7 and'",
         "two.html has no title",
-        "two.html has no figure from the records (did its cells run?)",
+        "two.html has no figure and no output (did its cells run?)",
         "three.html is missing",
     ]
 

@@ -135,18 +135,18 @@ def _executable(front: Any) -> bool:
 def problems(site: Path, pages: Sequence[str]) -> Iterator[str]:
     """Yield what is wrong with a site.
 
-    A page, its title or its figures are missing; a number in its prose was typed; it is too large.
+    A page, its title or what its cells show are missing; a number in its prose was typed; it is too large.
     """
     for name in pages:
         path = site / f"{name}.html"
         if not path.exists():
             yield f"{name}.html is missing"
             continue
-        page = Page(path)
-        if "<h1>" not in path.read_text(encoding="utf-8"):
+        page, text = Page(path), path.read_text(encoding="utf-8")
+        if "<h1>" not in text:
             yield f"{name}.html has no title"
-        if not page.figures:
-            yield f"{name}.html has no figure from the records (did its cells run?)"
+        if not page.figures and 'class="cell_output' not in text:
+            yield f"{name}.html has no figure and no output (did its cells run?)"
         for piece in page.typed_digits():
             yield f"{name}: a number that was typed, not computed: {piece!r}"
         size = weight(site, path, page)
