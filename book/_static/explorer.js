@@ -165,6 +165,9 @@
         });
         list.append(box);
       });
+      const current = list.querySelector('[aria-pressed="true"]');
+      const below = (current?.offsetTop ?? 0) - list.scrollTop;
+      if (below < 0 || below > list.clientHeight - 30) list.scrollTop += below - list.clientHeight / 2;
     }
 
     // The runs of one side that gave an answer.
@@ -280,7 +283,7 @@
     live.hidden = false;
     still.hidden = true;
     if (fromAddress()) {
-      root.scrollIntoView();
+      (root.closest("figure") ?? root).scrollIntoView();
     } else {
       chooseStudy(studies[0]);
       chooseConfig(firstConfig());

@@ -303,7 +303,7 @@ def totals(studies: Sequence[Measured]) -> Html:
                 count(here.steps, source=source),
                 number(here.tokens / here.steps, 2, source=source),
                 *(
-                    html("{} <small>server: {}</small>", count(ours, source=source), count(theirs, source=source))
+                    html("{} <small>{}</small>", count(ours, source=source), count(theirs, source=source))
                     for ours, theirs in (
                         (here.drafts, check.drafts),
                         (here.draft_tokens, check.draft_tokens),
@@ -314,16 +314,8 @@ def totals(studies: Sequence[Measured]) -> Html:
             ]
         )
         data.append(_counters(each))
-    head = [
-        "answer",
-        "tokens",
-        "steps",
-        "tokens per step",
-        "drafts",
-        "draft tokens",
-        "accepted",
-        "from the prompt",
-    ]
+    both = [html("{} <small>server</small>", name) for name in ("drafts", "draft tokens", "accepted")]
+    head = ["answer", "tokens", "steps", "tokens per step", *both, "from the prompt"]
     caption = (
         "The answers above to their end: counted by replay and, under it, by the server. The server may count more "
         "accepted tokens: its last draft can go on beyond the answer’s end, where nobody reads."
