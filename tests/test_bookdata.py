@@ -25,7 +25,7 @@ def test_studies_are_those_with_records_on_a_gpu_first_and_this_machine_apart(ho
     assert [study.name for study in common.everything()] == ["b-gpu", "a-cpu", "quick"]
     here = bookdata.this_machine()
     assert here is not None
-    assert text(index.this_machine(here)).startswith("quick some/model on a cpu")
+    assert text(index.this_machine(here)).startswith("quick # some/model on a cpu")
 
 
 def test_a_record_that_cannot_be_read_stops_the_page(house: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from bookhouse import text
 from conftest import ROOT
 from recordfactory import a_record, answer, prompt_ids
 from samebytes import bookdata, published, record
+from samebytes.bookdata import Measured
 from samebytes.pages import claims
 from samebytes.pages.claims import ABSENT, FAILS, HOLDS, OPEN
 from samebytes.record import Record
@@ -23,7 +26,7 @@ def verdicts(house: Path, *records: Record) -> dict[str, str]:
         record.save(found, house / "results/toy" / f"{found.label}.json")
     study = bookdata.measured("toy")
     assert study is not None
-    assert '<h2 id="claims-toy">' in claims.table(study, "article", ARTICLE)
+    assert '<h3 id="claims-toy">' in claims.table(study, "article", ARTICLE)
     return {claim.text.split(" (")[0]: claim.verdict for claim in claims.judge(study, ARTICLE)}
 
 
@@ -75,6 +78,29 @@ def test_a_study_unlike_the_articles(house: Path) -> None:
 
 def test_without_the_runs_nothing_is_claimed(house: Path) -> None:
     assert set(verdicts(house, run("baseline")).values()) == {ABSENT}
+
+
+def test_claims_are_counted_over_studies_and_those_that_go_apart_are_named(house: Path) -> None:
+    def study(name: str, *records: Record) -> Measured:
+        for found in (run("baseline"), run("baseline-2", "baseline"), *records):
+            record.save(found, house / "results" / name / f"{found.label}.json")
+        found = bookdata.measured(name)
+        assert found is not None
+        return found
+
+    one, two = study("one", run("ngram", rate=40.0)), study("two", run("ngram", rate=40.0, rag="other"))
+    said = text(claims.conclusion([one, two], ARTICLE))
+    counts = [int(n) for n in re.findall(r"\d+", said.partition("On one and not")[0])]
+    assert counts[0] == sum(counts[1:])
+    assert counts[3] == 1
+    assert said.endswith(
+        "On one and not on another: Code edits and quoted answers keep the baseline’s bytes under n-gram speculation "
+        "(all of them)."
+    )
+    assert "and 0 on one machine and not on another" in text(claims.conclusion([one], ARTICLE))
+    assert claims.conclusion([], ARTICLE) == claims.overview([], ARTICLE) == ""
+    block = text(claims.overview([one, two], ARTICLE))
+    assert "(all of them). holds does not hold" in block
 
 
 @pytest.mark.parametrize(("low", "high", "verdict"), [(1.1, 2.0, HOLDS), (0.5, 0.9, FAILS), (0.9, 1.1, OPEN)])

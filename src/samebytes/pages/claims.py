@@ -6,7 +6,7 @@ than what two server starts of one config differ by, decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from samebytes import exhibit, prose
@@ -280,6 +280,56 @@ def _fp8_aggregate(study: Measured, published: Published, fp8: Pair | None) -> C
     )
 
 
+def conclusion(found: Sequence[Measured], published: Published) -> Html:
+    """Return how many claims hold on every study that decides them, on none, and on some only; the last by name."""
+    judged = [judge(study, published) for study in found]
+    if not judged:
+        return Html()
+    groups: dict[str, list[Claim]] = {"everywhere": [], "nowhere": [], "apart": [], "open": []}
+    for claims in zip(*judged, strict=True):
+        decided = {claim.verdict for claim in claims} & {HOLDS, FAILS}
+        kind = {frozenset({HOLDS}): "everywhere", frozenset({FAILS}): "nowhere", frozenset(): "open"}
+        groups[kind.get(frozenset(decided), "apart")].append(claims[0])
+    source = f"samebytes.pages.claims on {', '.join(study.name for study in found)}"
+    total, everywhere, nowhere, apart, undecided = (
+        prose.count(n, source=source) for n in (len(judged[0]), *(len(group) for group in groups.values()))
+    )
+    text = prose.paragraph(
+        "Of {} claims, {} hold on every study that decides them, {} on none, and {} on one machine and not on another; "
+        "{} no study decides.",
+        total,
+        everywhere,
+        nowhere,
+        apart,
+        undecided,
+    )
+    split = prose.bullets([claim.text for claim in groups["apart"]])
+    return join([text, html("<p>On one and not on another:</p>{}", split)]) if split else text
+
+
+def overview(found: Sequence[Measured], published: Published) -> Html:
+    """Return every claim with its verdict on every study, side by side."""
+    judged = [judge(study, published) for study in found]
+    if not judged:
+        return Html()
+    names = [prose.given(study.summary.machine, source=f"results/{study.name}") for study in found]
+    rows = [[claims[0].text, *(claim.verdict for claim in claims)] for claims in zip(*judged, strict=True)]
+    data = [
+        {"claim": prose.plain(claims[0].text)}
+        | {study.name: claim.verdict for study, claim in zip(found, claims, strict=True)}
+        for claims in zip(*judged, strict=True)
+    ]
+    return exhibit.table(
+        "claims",
+        "Every claim of the article, with the rule that decides it, and its verdict on each machine",
+        ["claim", *names],
+        rows,
+        exhibit.together(exhibit.origin(study) for study in found),
+        data=data,
+        words=range(1, len(found) + 1),
+    )
+
+
 def table(study: Measured, name: str, published: Published) -> Html:
     """Return the claims as a table: the article's figure, the study's, and the verdict.
 
@@ -295,7 +345,7 @@ def table(study: Measured, name: str, published: Published) -> Html:
     found = judge(study, published)
     return join(
         [
-            prose.heading(f"claims-{study.name}", prose.given(study.title, source=f"studies/{study.name}.yaml"), 2),
+            prose.heading(f"claims-{study.name}", prose.given(study.title, source=f"studies/{study.name}.yaml"), 3),
             common.setup(study),
             common.worth(study),
             exhibit.table(

@@ -81,7 +81,7 @@ def pair(found: Measured, candidate: str, reference: str = "baseline") -> Pair |
 
 def heading(found: Measured, page: str) -> Html:
     """Return a study's title as a heading that can be linked to."""
-    return html('<h3 id="{}-{}">{}</h3>', page, found.name, given(found.title, source=f"studies/{found.name}.yaml"))
+    return prose.heading(f"{page}-{found.name}", given(found.title, source=f"studies/{found.name}.yaml"), 3)
 
 
 def nothing_measured() -> Html:

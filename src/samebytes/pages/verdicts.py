@@ -212,7 +212,7 @@ def _verdict_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
             "config:N",
             title=None,
             sort=configs,
-            axis=altair.Axis(orient="top", labelAngle=-30, labelAlign="left", domain=False, ticks=False),
+            axis=altair.Axis(orient="top", labelAngle=30, labelAlign="right", domain=False, ticks=False),
             scale=altair.Scale(paddingInner=0.06),
         ),
         y=altair.Y(
