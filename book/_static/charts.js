@@ -10,6 +10,9 @@
     vegaEmbed(live, spec, { mode: "vega-lite", renderer: "svg", actions })
       .then(() => {
         if (live.scrollWidth > live.clientWidth) live.tabIndex = 0; // to be scrolled from the keyboard
+        live.querySelector("summary")?.setAttribute("aria-label", "Save this chart"); // it shows three dots only
+        // lines without a name say nothing to those who listen; the chart's description and table say all
+        live.querySelectorAll('[role="graphics-symbol"]:not([aria-label])').forEach((mark) => (mark.ariaHidden = "true"));
       })
       .catch((error) => {
         figure.classList.remove("chart-drawn");
