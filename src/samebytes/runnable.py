@@ -40,6 +40,8 @@ if str(root / "src") not in sys.path:
 
 FIND_ID = "find-project"
 
+THEBE = ('<script type="text/x-thebe-config">', "<script>kernelName")
+
 
 def cell_id(index: int) -> str:
     """Return the id of a page's code cell, in its notebook and in the page."""
@@ -89,11 +91,14 @@ def figures(page: Path) -> dict[str, str]:
     return {name: value["data"]["text/html"] for name, value in found.items()}
 
 
-def number_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Give each cell of a page its id."""
+def prepare_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Give each cell of a page its id, and take out what sphinx-thebe leaves for a server of somebody else's."""
     for node in doctree.findall(nodes.container):
         if node.get("nb_element") == "cell_code":
             node["ids"].append(cell_id(node["cell_index"]))
+    for node in [child for child in doctree.children if isinstance(child, nodes.raw)]:
+        if node.astext().lstrip().startswith(THEBE):
+            doctree.remove(node)
 
 
 def invitation(name: str) -> Html:
@@ -141,7 +146,7 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register with Sphinx."""
-    app.connect("doctree-resolved", number_cells)
+    app.connect("doctree-resolved", prepare_cells, priority=900)  # after sphinx-thebe
     app.connect("html-page-context", offer)
     app.connect("build-finished", write_notebooks)
     return {"version": __version__, "parallel_read_safe": True, "parallel_write_safe": True}
