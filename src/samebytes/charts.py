@@ -64,6 +64,7 @@ def theme(ink: str = "currentColor") -> dict[str, Any]:
         "axis": {**text, **lines},
         "legend": {**text, "orient": "top", "title": None, "symbolSize": 90},
         "tick": {"color": ink},
+        "rule": {"color": ink},
         "title": {"color": ink, "fontSize": 13, "fontWeight": "normal"},
         "range": {"category": list(PALETTE), "symbol": list(SHAPES)},
     }

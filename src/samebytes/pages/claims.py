@@ -196,7 +196,7 @@ def _copied(study: Measured, ngram: Pair | None) -> Claim:
 def _drift(study: Measured, published: Published, ngram: Pair | None) -> Claim:
     same, judged, shown = _same(study, ngram, "creative")
     return Claim(
-        html("Some free prose does not (at least one answer parts from the baseline’s)."),
+        html("Some free prose changes under n-gram speculation (at least one answer parts from the baseline’s)."),
         html(
             "{} of {} the same",
             common.as_printed(published, "ngram.same"),
@@ -296,7 +296,7 @@ def conclusion(found: Sequence[Measured], published: Published) -> Html:
     )
     text = prose.paragraph(
         "Of {} claims, {} hold on every study that decides them, {} on none, and {} on one machine and not on another; "
-        "{} no study decides.",
+        "{} are decided by none.",
         total,
         everywhere,
         nowhere,
