@@ -74,12 +74,20 @@ def test_tune_shows_the_best_settings_and_a_map(project: Path) -> None:
     assert "prompt_lookup_min" in pictures[0]
 
 
-def test_divergence_reads_committed_probes_and_needs_no_engine(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = "cpu-smollm2-135m"
-    shutil.copytree(COMMITTED.parent / study, project / "results" / study)
+@pytest.mark.parametrize(
+    ("study", "candidate", "said"),
+    [
+        ("cpu-smollm2-135m", "ngram", "19 answers part: exact tie 17, "),
+        (STUDY, "fp8", "23 answers part: exact tie 4, "),
+    ],
+)
+def test_divergence_reads_committed_probes_and_needs_no_engine(
+    project: Path, monkeypatch: pytest.MonkeyPatch, study: str, candidate: str, said: str
+) -> None:
+    shutil.copytree(COMMITTED.parent / study, project / "results" / study, dirs_exist_ok=True)
     monkeypatch.setenv("SAMEBYTES_ENGINE_PYTHON", "no-such-python")
-    text = shown(execute("divergence", {"study": study, "candidate": "ngram"}, project))
-    assert text.startswith(f"ngram against baseline in {study}: 19 answers part: ")
+    text = shown(execute("divergence", {"study": study, "candidate": candidate}, project))
+    assert text.startswith(f"{candidate} against baseline in {study}: {said}")
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,10 @@ def _answer(e: Explained) -> Html:
     prompts = sum(w.prompts for w in e.found.workloads)
     if not n:
         return html(
-            "{}: all {} answers have the baseline’s tokens, so there is nothing to explain.",
+            "{}: all {} answers have the baseline’s tokens, so there is nothing to explain{}.",
             code(e.candidate),
             count(prompts, source=source),
+            _moved(e),
         )
     ties, reproduced = sum(counts[verdict] for verdict in TIES), e.found.reproduced
     parts = [
@@ -142,6 +143,20 @@ def _answer(e: Explained) -> Html:
         html(" ({})", join(parts, ", ")) if parts else "",
         held(ties, reproduced),
     )
+
+
+def _moved(e: Explained) -> Html:
+    """Return how many gaps a config without differences moved, beside the copies."""
+    source = _source(e)
+    moved, n = sum(value > 0 for value in e.found.config.values), len(e.found.config.values)
+    copies = e.found.yardstick
+    beside = (
+        html(" (the copies moved {})", percent(1 - copies.still, source=_source(e, e.reference)))
+        if copies is not None and copies.still is not None
+        else ""
+    )
+    bits = ": its steps compute here, to the bit, what the baseline’s compute" if not moved else ""
+    return html("; {} gaps moved{}{}", of(moved, n, source=source), beside, bits)
 
 
 def _expected(e: Explained) -> Html:
