@@ -30,7 +30,7 @@ def a_profile(
     values: dict[str, Any] = {
         "study": "toy",
         "config": found.config,
-        "model": found.model,
+        "model": found.model.model_copy(update={"id": "qwen3-32b-awq-shape"}),
         "machine": found.machine.model_copy(update={"gpu": "NVIDIA H200"}),
         "versions": found.versions,
         "launch": a_launch("sb", linear_kernel="MacheteLinearKernel"),

@@ -11,6 +11,7 @@ from profilefactory import a_profile, keep
 from recordfactory import answer
 from samebytes.bookdata import Measured
 from samebytes.pages import step
+from samebytes.record import ModelInfo, Record
 from test_pages_wall import ARTICLE, on, study
 
 
@@ -39,16 +40,33 @@ def test_profiles_of_a_study_the_baseline_first(house: Path, toy: Measured) -> N
 
 
 def test_what_keeps_a_step_from_the_bound(house: Path, toy: Measured) -> None:
-    found = [a_profile("baseline")]
+    found = [a_profile("baseline"), a_profile("marlin", steps={1: 0.0088})]
     said = text(step.reason(toy, found))
     # 17.769 GB at 4.8 TB/s; 8.4 ms in matrices, 12 - 8.4 - 1.2 elsewhere
     assert "would take 3.70 ms of a step" in said
-    assert "take 8.40 ms; everything else that runs takes 2.40 ms; for 1.20 ms nothing runs" in said
+    # packed: 16.212 GB in 8 ms; plain: 2 x 151,936 x 5,120 bytes in 0.4 ms
+    assert "take 8.40 ms: 42 % of the bandwidth for the packed weights and 81 % of the bandwidth for the plain" in said
+    assert "Everything else that runs takes 2.40 ms; for 1.20 ms nothing runs" in said
+    assert "marlin : 8.80 ms a step, 1.25 × the speed" in said
     assert step.reason(toy, [a_profile("baseline", trace=None)]) == ""
-    block = text(step.breakdown(toy, found))
-    assert "MacheteLinearKernel 11.00 12.00 90 % 8.40 2.12 – –" in block
+    block = text(step.breakdown(toy, found[:1]))
+    assert "MacheteLinearKernel 11.00 12.00 90 % 2.03 3.89 – –" in block
     assert "packed matrices 8.00 ms, matrices 0.40 ms" in block
     assert step.breakdown(toy, [a_profile("baseline", trace=None)]) == ""
+
+
+def test_what_reads_the_weights_of_a_model_that_is_not_packed() -> None:
+    small = a_profile("baseline").model_copy(update={"model": ModelInfo(id="smollm2-135m-instruct")})
+    assert step.reading(small) == {"matrices": (269_030_016, pytest.approx(0.0004))}
+    assert step.reading(small.model_copy(update={"model": ModelInfo(id="some/other")})) == {}
+
+
+def test_what_was_not_profiled_is_named() -> None:
+    assert "Not profiled, for want of time on the machine: eager and baseline_sync ." in text(
+        step.unprofiled([a_profile("baseline"), a_profile("marlin")])
+    )
+    assert step.unprofiled([a_profile(name) for name in step.TELLING]) == ""
+    assert step.unprofiled([a_profile("baseline", launch=None)]) == ""
 
 
 def test_a_kernels_name_is_text(toy: Measured) -> None:
@@ -64,31 +82,43 @@ def test_rows_in_steps_of_one_row(toy: Measured) -> None:
     assert step.rows_table(toy, [a_profile("baseline", rows=[])]) == ""
 
 
-def test_published_speed_ups_carried_over() -> None:
+def test_tokens_per_step_behind_published_speed_ups() -> None:
     low, high = step.published_cost(ARTICLE) or (0, 0)
     assert (low, high) == (pytest.approx(1 / 0.95), pytest.approx(6 / 4.65))
-    by = {each.workload: each for each in step.transfers(ARTICLE, 1.2)}
-    edit, prose = by["code_edit"], by["creative"]
-    assert edit.tokens == (pytest.approx(4.65 / 0.95), pytest.approx(6))
-    assert prose.tokens == (pytest.approx(1), pytest.approx(0.95 * 6 / 4.65))
-    assert edit.here == (pytest.approx(edit.tokens[0] / 1.2), pytest.approx(5))
+    by = step.published_tokens(ARTICLE)
+    assert by["code_edit"] == (pytest.approx(4.65 / 0.95), pytest.approx(6))
+    assert by["creative"] == (pytest.approx(1), pytest.approx(0.95 * 6 / 4.65))
     assert step.mean_length(ARTICLE) == pytest.approx(1 + 5 * 0.513)
 
 
-def test_the_articles_speed_ups_beside_those_here(toy: Measured) -> None:
-    block = text(step.transfers_here([(toy, [a_profile("baseline"), a_profile("marlin")])], "rtx5090", ARTICLE))
-    assert block.count("a step of 6 rows costs 1.20 × a step of one row") == 1
-    assert "code edits 4.65 × 4.89 to 6.00 4.08 to 5.00" in block
-    assert "51.3 % accepted 3.56 2.97" in block
+def speculated(rate: float) -> Record:
+    """Return an n-gram run whose steps all verify a full draft, ``rate`` steps a second."""
+    flag = '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}'
+    answers = {}
+    for request in on(None).sequential():
+        chunks = [(0.2, 1), *((0.2 + i / rate, 6) for i in range(1, 11))]
+        counted = {"drafts": 10, "draft_tokens": 50, "accepted_tokens": 50, "completion_tokens": 61, "chunks": chunks}
+        tokens = {"token_ids": [7] * 61, "prompt_token_ids": [7] * 20}
+        answers[request.id] = answer(request.id, rate=6 * rate, **counted, **tokens)
+    return on("NVIDIA H200", "ngram", replace=answers, flags=["--speculative-config", flag], note="random weights")
+
+
+def test_the_articles_speed_ups_beside_those_here(house: Path, toy: Measured) -> None:
+    both = [a_profile("baseline"), a_profile("marlin")]
+    block = text(step.transfers_here([(toy, both)], "rtx5090", ARTICLE))
+    assert block.count("by the cost of 6 rows in one step ( 1.20 ×)") == 1
+    assert "code edits 4.65 × 4.89 to 6.00 4.08 to 5.00 –" in block
+    assert "51.3 % accepted 3.56 2.97 –" in block
     assert step.transfers_here([(toy, [a_profile("baseline", steps={1: 0.01})])], "rtx5090", ARTICLE) == ""
+    ran = study(house, on("NVIDIA H200"), speculated(54.0))  # a plain step takes 1/81 s
+    assert step.cost_here(ran, both[0], ARTICLE) == step.Cost(pytest.approx(1.2), pytest.approx(1.5))
+    assert "51.3 % accepted 3.56 2.97 2.38" in text(step.transfer_table(ran, both[0], "rtx5090", ARTICLE))
 
 
 def test_the_ceiling_is_told_with_its_warning(house: Path) -> None:
-    counted = {"drafts": 10, "draft_tokens": 50, "accepted_tokens": 50}
-    ids = [request.id for request in on(None).sequential()]
-    fast = {key: answer(key, rate=405.0, **counted) for key in ids}
-    note = {"note": "random weights"}
-    plain = study(house, on("NVIDIA H200", **note), on("NVIDIA H200", "ngram", replace=fast, **note))
+    plain = study(house, on("NVIDIA H200", note="random weights"), speculated(54.0))
     block = text(step.ceiling([plain]))
-    assert "( random weights ): 100 % of the drafted tokens accepted, 5.00 × the baseline’s speed" in block
-    assert step.ceiling([study(house, on("NVIDIA H200"), on("NVIDIA H200", "ngram", replace=fast))]) == ""
+    assert "( random weights ): 100 % of the drafted tokens accepted, 4.00 × the baseline’s speed" in block
+    assert "A step that verifies a full draft took 18.52 ms; a plain one – without" in block
+    assert "and 12.35 ms with it" in block
+    assert step.ceiling([study(house, on("NVIDIA H200"))]) == ""

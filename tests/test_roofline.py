@@ -119,6 +119,12 @@ def test_step_cost_and_speed_up_undo_each_other() -> None:
         ("void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, unsigned char>", "KV cache write"),
         ("_C::cpu_attention_with_kv_cache", "attention"),
         ("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", "norms, rotary, activation"),
+        ("triton_red_fused__to_copy_add_machete_mm_mean_mul_pow_rsqrt_2", "norms, rotary, activation"),
+        (
+            "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int, machete::Mma<cute>>>",
+            "packed matrices",
+        ),
+        ("Memset (Device)", "copies"),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps>>", "sampling"),
         ("Memcpy DtoH (Device -> Pinned)", "copies"),
         ("something_else", "other"),

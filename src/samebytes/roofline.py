@@ -216,6 +216,7 @@ def tokens_per_step(speed_up: float, cost: float) -> float:
 KINDS: Sequence[tuple[str, re.Pattern[str]]] = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
+        ("norms, rotary, activation", r"^triton_(?!.*(?:attn|attention|flash))"),  # fused, named after neighbours too
         ("copies", r"^mem(?:cpy|set)\b|^aten::(?:copy_|fill_|zero_|cat|clone|index_copy)"),
         ("KV cache write", r"reshape_and_cache|cache_update|cache_kernel"),
         ("attention", r"flash|fmha|attention|attn|varlen|splitkv"),

@@ -125,54 +125,70 @@ def _breakdown_chart(study: Measured, found: Sequence[Profile], rows: Sequence[M
     )
 
 
+def reading(found: Profile) -> dict[str, tuple[float, float]]:
+    """Return what a profiled step's matrices read and how long that takes, by kind: bytes and seconds.
+
+    Empty without a trace, and for a model of unknown shape.
+    """
+    shape = roofline.SHAPES.get(found.model.id)
+    by = {row["part"]: row["ms"] / MS for row in parts(found)}
+    if shape is None or "matrices" not in by:
+        return {}
+    if shape.bits is None:
+        return {"matrices": (shape.read_bytes, by["matrices"])}
+    if "packed matrices" not in by:
+        return {}
+    return {
+        "packed matrices": (shape.matrix_bytes, by["packed matrices"]),
+        "matrices": (2 * shape.embedding_params, by["matrices"]),
+    }
+
+
 def _breakdown_table(study: Measured, found: Sequence[Profile]) -> Html:
     rows, data = [], []
-    shape = roofline.SHAPES.get(study.records[0].model.id)
     for each in found:
-        step = each.trace
+        step, copy = each.trace, each.copy_
         source = _file(each)
         alone = each.step_s().get(1)
         missing = each.missing.get("trace", "no trace")
-        matrices = sum(r["ms"] for r in parts(each) if r["part"] in ("packed matrices", "matrices")) / MS
-        rate = shape.read_bytes / matrices if shape and matrices else None
+        kernel = each.launch.linear_kernel if each.launch else None
+        rates = {kind: size / seconds for kind, (size, seconds) in reading(each).items()}
+        measured = {
+            "step_s": alone,
+            "profiled_step_s": step.step_s if step else None,
+            "busy": step.busy if step else None,
+            "packed_bytes_per_s": rates.get("packed matrices"),
+            "matrices_bytes_per_s": rates.get("matrices"),
+            "copy_bytes_per_s": copy.copy_bytes_per_s if copy else None,
+            "sum_bytes_per_s": copy.read_bytes_per_s if copy else None,
+        }
         rows.append(
             [
                 code(each.config.name),
-                given(each.launch.linear_kernel if each.launch else None, source=source, missing="not told by the log"),
+                given(kernel, source=source, missing="not told by the log"),
                 number(alone, 2, source=f"without the profiler: {source}", scale=MS),
-                number(step.step_s if step else None, 2, source=source, missing=missing, scale=MS),
-                percent(step.busy if step else None, 0, source=source, missing=missing),
-                number(matrices or None, 2, source=source, missing=missing, scale=MS),
-                number(rate, 2, source=f"weights read / time in matrices: {source}", missing=missing, scale=TB),
-                number(each.copy_.copy_bytes_per_s if each.copy_ else None, 2, source=f"torch: {source}", scale=TB),
-                number(each.copy_.read_bytes_per_s if each.copy_ else None, 2, source=f"torch: {source}", scale=TB),
+                number(measured["profiled_step_s"], 2, source=source, missing=missing, scale=MS),
+                percent(measured["busy"], 0, source=source, missing=missing),
+                number(measured["packed_bytes_per_s"], 2, source=source, missing="no packed matrices", scale=TB),
+                number(measured["matrices_bytes_per_s"], 2, source=source, missing=missing, scale=TB),
+                number(measured["copy_bytes_per_s"], 2, source=f"torch: {source}", scale=TB),
+                number(measured["sum_bytes_per_s"], 2, source=f"torch: {source}", scale=TB),
             ]
         )
-        data.append(
-            {
-                "config": each.config.name,
-                "linear_kernel": each.launch.linear_kernel if each.launch else None,
-                "step_s": alone,
-                "profiled_step_s": step.step_s if step else None,
-                "busy": step.busy if step else None,
-                "matrices_s": matrices or None,
-                "matrix_bytes_per_s": rate,
-                "copy_bytes_per_s": each.copy_.copy_bytes_per_s if each.copy_ else None,
-                "read_bytes_per_s": each.copy_.read_bytes_per_s if each.copy_ else None,
-            }
-        )
+        data.append({"config": each.config.name, "linear_kernel": kernel, **measured})
     return exhibit.table(
         f"wall-kernels-{study.name}",
-        "A decode step of one request: how long, how long the device works in it, and at what rate the kernels that "
-        "multiply by the weights read them. Beside it what a plain copy and a plain sum reach in the same memory.",
+        "A decode step of one request: how long, how long the device works in it, and at what rate its kernels read "
+        "the weights, packed to a few bits and plain. Beside it what a plain copy and a plain sum reach in the same "
+        "memory.",
         [
             "config",
             "kernel for packed weights",
             "step, ms",
             "step profiled, ms",
             "device busy",
-            "in matrices, ms",
-            "weights read, TB/s",
+            "packed, TB/s",
+            "plain, TB/s",
             "copy, TB/s",
             "sum, TB/s",
         ],
@@ -186,25 +202,65 @@ def _breakdown_table(study: Measured, found: Sequence[Profile]) -> Html:
 def reason(study: Measured, found: Sequence[Profile]) -> Html:
     """Return in words what keeps a step from the bound: reading below full rate, other kernels, idle time."""
     base = next((each for each in found if each.trace is not None), None)
-    shape = roofline.SHAPES.get(study.records[0].model.id)
     bandwidth, _ = wall.bandwidth(study)
-    if base is None or base.trace is None or shape is None or bandwidth is None:
+    read = reading(base) if base else {}
+    if base is None or base.trace is None or bandwidth is None or not read:
         return Html()
     source = _file(base)
-    by = {row["part"]: row["ms"] / MS for row in parts(base)}
-    ideal = shape.read_bytes / bandwidth
-    matrices = by.get("packed matrices", 0.0) + by.get("matrices", 0.0)
-    idle = by.get(IDLE, 0.0)
-    return paragraph(
-        "{}, {}: reading the weights at full bandwidth would take {} of a step. The kernels that read them take {}; "
-        "everything else that runs takes {}; for {} nothing runs.",
+    idle = (1 - base.trace.busy) * base.trace.step_s
+    matrices = sum(seconds for _, seconds in read.values())
+    total = sum(size for size, _ in read.values())
+    said = paragraph(
+        "{}, {}: reading the weights at full bandwidth would take {} of a step. The kernels that read them take {}: "
+        "{}. Everything else that runs takes {}; for {} nothing runs.",
         given(study.title, source=study.name),
         code(base.config.name),
-        number(ideal, 2, "ms", source=f"weights read / bandwidth: {source}", scale=MS),
+        number(total / bandwidth, 2, "ms", source=f"weights read / bandwidth: {source}", scale=MS),
         number(matrices, 2, "ms", source=source, scale=MS),
+        common.listed(
+            [
+                html(
+                    "{} of the bandwidth for {}",
+                    percent(size / seconds / bandwidth, 0, source=f"bytes / time / bandwidth: {source}"),
+                    READ[kind],
+                )
+                for kind, (size, seconds) in read.items()
+            ]
+        ),
         number(base.trace.step_s - matrices - idle, 2, "ms", source=source, scale=MS),
         number(idle, 2, "ms", source=source, scale=MS),
     )
+    return join([said, prose.bullets([_against(base, each) for each in found if each is not base])])
+
+
+READ = {"packed matrices": "the packed weights", "matrices": "the plain ones"}
+
+
+def _against(base: Profile, other: Profile) -> Html:
+    """Return what another config's step takes."""
+    ours, theirs = base.step_s().get(1), other.step_s().get(1)
+    ratio = None if ours is None or theirs is None else ours / theirs
+    source = f"{_file(base)} over {_file(other)}"
+    return html(
+        "{}: {} a step, {} the speed. {}",
+        code(other.config.name),
+        number(theirs, 2, "ms", source=f"without the profiler: {_file(other)}", scale=MS),
+        times(ratio, source=source),
+        given(other.config.why, source=f"configs/{other.config.name}.yaml"),
+    )
+
+
+def unprofiled(found: Sequence[Profile]) -> Html:
+    """Return which configs that would tell more of a step with packed weights were not profiled."""
+    missing = [name for name in TELLING if name not in {each.config.name for each in found}]
+    packed = any(each.launch and each.launch.linear_kernel for each in found)
+    if not missing or not packed:
+        return Html()
+    return paragraph("Not profiled, for want of time on the machine: {}.", common.listed([code(n) for n in missing]))
+
+
+TELLING = ("baseline", "marlin", "eager", "baseline_sync")
+"""Configs whose steps differ in one thing each: the kernel, compiled graphs, asynchronous scheduling."""
 
 
 def kernels(study: Measured, found: Sequence[Profile], most: int = 12) -> Html:
@@ -273,26 +329,6 @@ def rows_table(study: Measured, found: Sequence[Profile]) -> Html:
     )
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """What a published speed-up would be with the step cost measured here.
-
-    Attributes
-    ----------
-    published : float
-        The speed-up as printed.
-    tokens : tuple of float
-        Tokens per step that it took there: at the lowest and the highest step cost that the article's figures allow.
-    here : tuple of float
-        The speed-ups that these tokens per step would give here.
-    """
-
-    workload: str
-    published: float
-    tokens: tuple[float, float]
-    here: tuple[float, float]
-
-
 def published_cost(article: Published) -> tuple[float, float] | None:
     """Return what a speculating step cost on the article's machine, in plain steps: at least and at most.
 
@@ -305,29 +341,16 @@ def published_cost(article: Published) -> tuple[float, float] | None:
     return None if not known or most is None else (1 / min(known), most / max(known))
 
 
-def transfers(article: Published, cost: float) -> list[Transfer]:
-    """Return each workload's published speed-up carried over to a step cost, see `published_cost`."""
+def published_tokens(article: Published) -> dict[str, tuple[float, float]]:
+    """Return the tokens per step behind each published speed-up, at the least and the most of `published_cost`."""
     allowed = published_cost(article)
-    if allowed is None:
-        return []
-    found = []
+    found = {}
     for workload in common.WORKLOADS:
         printed = common.value_as_printed(article, f"speedup.{workload}")
-        if printed is not None:
+        if allowed is not None and printed is not None:
             low, high = (roofline.tokens_per_step(printed, end) for end in allowed)
-            here = (roofline.speed_up(low, cost), roofline.speed_up(high, cost))
-            found.append(Transfer(workload, printed, (low, high), here))
+            found[workload] = (low, high)
     return found
-
-
-TRANSFER = (
-    "workload",
-    "published_speed_up",
-    "tokens_per_step_low",
-    "tokens_per_step_high",
-    "speed_up_here_low",
-    "speed_up_here_high",
-)
 
 
 def mean_length(article: Published) -> float | None:
@@ -336,51 +359,66 @@ def mean_length(article: Published) -> float | None:
     return None if rate is None or k is None else 1 + k * rate / 100
 
 
-def transfer_table(study: Measured, found: Profile, name: str, article: Published) -> Html:
-    """Return the article's speed-ups beside what its acceptance would give with the step cost measured here."""
+@dataclass(frozen=True)
+class Cost:
+    """What a step that verifies a full draft costs in steps of the baseline; None: not measured.
+
+    Attributes
+    ----------
+    kernels : float or None
+        A step of as many rows, by the baseline's profile: nothing but more rows.
+    run : float or None
+        A step of the run with n-gram speculation: drafting, and scheduling that is not asynchronous, with it.
+    """
+
+    kernels: float | None
+    run: float | None
+
+
+def cost_here(study: Measured, base: Profile, article: Published) -> Cost:
+    """Return what verifying the article's drafts costs on a study's machine."""
     most = common.value_as_printed(article, "verified_tokens")
-    cost = roofline.step_cost(found.step_s(), int(most or 0))
-    if cost is None:
+    plain = next((r.none.mean_s for r in speculation.rows(study.records, []) if r.config == "baseline"), None)
+    full = next((r.full.mean_s for r in speculation.rows(study.records, []) if r.config == "ngram"), None)
+    return Cost(kernels=roofline.step_cost(base.step_s(), int(most or 0)), run=full / plain if full and plain else None)
+
+
+def transfer_table(study: Measured, base: Profile, name: str, article: Published) -> Html:
+    """Return the article's speed-ups beside what its acceptance would give with the step costs measured here."""
+    cost = cost_here(study, base, article)
+    if cost.kernels is None:
         return Html()
-    source = f"{_file(found)} and {article.title}"
-    rows, data = [], []
-    for each in transfers(article, cost):
-        rows.append(
-            [
-                common.workload_name(each.workload),
-                html("{}×", common.as_printed(article, f"speedup.{each.workload}")),
-                _range(each.tokens, source),
-                _range(each.here, source),
-            ]
-        )
-        values = (each.workload, each.published, *each.tokens, *each.here)
-        data.append(dict(zip(TRANSFER, values, strict=True)))
+    source = f"{_file(base)}, {study.name} and {article.title}"
+    taken: list[tuple[str, Html, tuple[float, float]]] = [
+        (common.workload_name(workload), html("{}×", common.as_printed(article, f"speedup.{workload}")), tokens)
+        for workload, tokens in published_tokens(article).items()
+    ]
     mean = mean_length(article)
     if mean is not None:
-        source_all = f"1 + drafted tokens a step x accepted share: {article.title}"
-        here = roofline.speed_up(mean, cost)
-        rows.append(
-            [
-                "steps with a full draft, all workloads",
-                html("{} % accepted", common.as_printed(article, "acceptance")),
-                number(mean, 2, source=source_all),
-                number(here, 2, source=source),
-            ]
-        )
-        blend = ("all", None, mean, mean, here, here)
-        data.append(dict(zip(TRANSFER, blend, strict=True)))
+        accepted = html("{} % accepted", common.as_printed(article, "acceptance"))
+        taken.append(("all, steps with a full draft", accepted, (mean, mean)))
+    rows, data = [], []
+    for what, printed, tokens in taken:
+        here = [None if c is None else tuple(roofline.speed_up(n, c) for n in tokens) for c in (cost.kernels, cost.run)]
+        rows.append([what, printed, _range(tokens, source), *(_range(ends, source) for ends in here)])
+        row: dict[str, object] = {"workload": what, "tokens_per_step_low": tokens[0], "tokens_per_step_high": tokens[1]}
+        for key, ends in zip(("kernels", "run"), here, strict=True):
+            row |= {f"speed_up_{key}_low": ends and ends[0], f"speed_up_{key}_high": ends and ends[1]}
+        data.append(row)
     return exhibit.table(
         f"wall-transfer-{study.name}",
         html(
             "Published speed-ups, the tokens per step that they took (computed from them, not published), and what "
-            "these would give here, where a step of {} rows costs {} a step of one row ({}).",
-            common.as_printed(article, "verified_tokens"),
-            times(cost, source=_file(found)),
+            "these would give on the machine of “{}”: by the cost of {} rows in one step ({}), and by that of a full "
+            "draft’s step as n-gram speculation ran there ({}), drafting and synchronous scheduling with it.",
             given(study.title, source=study.name),
+            common.as_printed(article, "verified_tokens"),
+            times(cost.kernels, source=_file(base)),
+            times(cost.run, source=f"results/{study.name}", missing="n-gram speculation did not run"),
         ),
-        ["workload", "published", "tokens per step there", "speed-up here"],
+        ["workload", "published", "tokens per step there", "speed-up by rows", "speed-up as it runs"],
         rows,
-        exhibit.together([exhibit.printed(name, article), origin([found])]),
+        exhibit.together([exhibit.printed(name, article), origin([base]), exhibit.origin(study)]),
         data=data,
     )
 
@@ -391,8 +429,10 @@ def transfers_here(found: Sequence[tuple[Measured, list[Profile]]], name: str, a
     return join(transfer_table(study, each, name, article) for study, each in bases)
 
 
-def _range(ends: tuple[float, float], source: str) -> Html:
-    return join((number(end, 2, source=source) for end in ends), " to ")
+def _range(ends: tuple[float, ...] | None, source: str) -> Html:
+    if ends is None:
+        return number(None, source=source)
+    return join((number(end, 2, source=source) for end in dict.fromkeys(ends)), " to ")
 
 
 def article_cost(article: Published) -> Html:
@@ -439,16 +479,16 @@ def ceiling(found: Sequence[Measured]) -> Html:
 
 
 def _full_draft(study: Measured) -> Html:
-    """Return what a step that verifies a full draft took, beside a plain step without asynchronous scheduling."""
-    rows = [row for row in speculation.rows(study.records, ["baseline_sync", "baseline"]) if row.config == "ngram"]
-    if not rows or rows[0].full.mean_s is None:
+    """Return what a step that verifies a full draft took, beside plain ones without and with async scheduling."""
+    rows = {row.config: row for row in speculation.rows(study.records, [])}
+    steps = [rows["ngram"].full.mean_s if "ngram" in rows else None]
+    steps += [rows[name].none.mean_s if name in rows else None for name in ("baseline_sync", "baseline")]
+    if steps[0] is None:
         return Html()
-    row = rows[0]
-    source = f"results/{study.name}/{row.label}.json"
+    source = f"results/{study.name}: ngram, baseline_sync, baseline"
     return html(
-        " A step that verifies a full draft took {}, a plain one {}.",
-        number(row.full.mean_s, 2, "ms", source=source, scale=MS),
-        number(row.baseline_s, 2, "ms", source=source, scale=MS),
+        " A step that verifies a full draft took {}; a plain one {} without asynchronous scheduling and {} with it.",
+        *(number(seconds, 2, "ms", source=source, scale=MS) for seconds in steps),
     )
 
 
