@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bookhouse import text
+from bookhouse import measured, text
 from profilefactory import a_profile, keep
 from recordfactory import answer
 from samebytes.bookdata import Measured
-from samebytes.pages import step
+from samebytes.pages import step, wall
 from samebytes.record import ModelInfo, Record
 from test_pages_wall import ARTICLE, on, study
 
@@ -53,6 +53,14 @@ def test_what_keeps_a_step_from_the_bound(house: Path, toy: Measured) -> None:
     assert "MacheteLinearKernel 11.00 12.00 90 % 2.03 3.89 – –" in block
     assert "packed matrices 8.00 ms, matrices 0.40 ms" in block
     assert step.breakdown(toy, [a_profile("baseline", trace=None)]) == ""
+
+
+def test_a_study_in_a_few_words(house: Path, toy: Measured) -> None:
+    found = step.hints([(toy, [a_profile("baseline"), a_profile("marlin")])])
+    words = "The kernels that read the packed weights do so at 42 % of the bandwidth; 6 rows in one step cost 1.20 × a"
+    assert words in text(found["toy"])
+    assert words in text(wall.conclusion(wall.cases([toy]), {}, found))
+    assert step.hints([(toy, [a_profile("marlin")]), (toy, [a_profile("baseline", trace=None)])]) == {}
 
 
 def test_what_reads_the_weights_of_a_model_that_is_not_packed() -> None:
@@ -121,4 +129,4 @@ def test_the_ceiling_is_told_with_its_warning(house: Path) -> None:
     assert "( random weights ): 100 % of the drafted tokens accepted, 4.00 × the baseline’s speed" in block
     assert "A step that verifies a full draft took 18.52 ms; a plain one – without" in block
     assert "and 12.35 ms with it" in block
-    assert step.ceiling([study(house, on("NVIDIA H200"))]) == ""
+    assert step.ceiling([measured(house, [on("NVIDIA H200")], name="plain")]) == ""

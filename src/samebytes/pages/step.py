@@ -233,6 +233,30 @@ def reason(study: Measured, found: Sequence[Profile]) -> Html:
     return join([said, prose.bullets([_against(base, each) for each in found if each is not base])])
 
 
+def hints(found: Sequence[tuple[Measured, list[Profile]]]) -> dict[str, Html]:
+    """Return in a few words, by study, how fast the baseline's kernels read the weights, and what more rows cost."""
+    result = {}
+    for study, several in found:
+        base = next((each for each in several if each.config.name == "baseline"), None)
+        bandwidth, _ = wall.bandwidth(study)
+        read = reading(base) if base else {}
+        cost = roofline.step_cost(base.step_s(), ROWS) if base else None
+        if base is None or bandwidth is None or cost is None or not read:
+            continue
+        kind, (size, seconds) = max(read.items(), key=lambda item: item[1][1])
+        result[study.name] = html(
+            " The kernels that read {} do so at {} of the bandwidth; {} rows in one step cost {} a step of one.",
+            READ[kind] if len(read) > 1 else "the weights",
+            percent(size / seconds / bandwidth, 0, source=f"bytes / time / bandwidth: {_file(base)}"),
+            count(ROWS, source="samebytes.pages.step.ROWS"),
+            times(cost, source=_file(base)),
+        )
+    return result
+
+
+ROWS = 6
+"""Rows that a draft of five tokens makes of one."""
+
 READ = {"packed matrices": "the packed weights", "matrices": "the plain ones"}
 
 

@@ -99,8 +99,16 @@ def bandwidth(study: Measured) -> tuple[float | None, str | None]:
 # -- the bound --------------------------------------------------------------------------------------------------------
 
 
-def conclusion(found: Sequence[Case], articles: Mapping[str, Published]) -> Html:
-    """Return in which cases reading takes most of a step's time, and in which it does not."""
+def conclusion(
+    found: Sequence[Case], articles: Mapping[str, Published], hints: Mapping[str, Html] | None = None
+) -> Html:
+    """Return in which cases reading takes most of a step's time, and in which it does not.
+
+    Parameters
+    ----------
+    hints : mapping of str to Html, optional
+        What a study's profiles say of it, by the study's name.
+    """
     lines = [line for article in articles.values() if (line := _published_line(article))]
     for case in found:
         bound = case.bound
@@ -109,11 +117,12 @@ def conclusion(found: Sequence[Case], articles: Mapping[str, Published]) -> Html
         machine = given(case.study.summary.machine, source=f"results/{case.study.name}")
         lines.append(
             html(
-                "{} on {}, measured here: {} of the bound. {}",
+                "{} on {}, measured here: {} of the bound. {}{}",
                 given(case.study.records[0].model.id, source=case.source),
                 machine,
                 percent(bound.reached, 0, source=_bound_source(case)),
                 _verdict(bound.reached),
+                (hints or {}).get(case.study.name, ""),
             )
         )
     return prose.bullets(lines)
