@@ -96,7 +96,7 @@ def _breakdown_chart(study: Measured, found: Sequence[Profile], rows: Sequence[M
         .encode(
             y=altair.Y("config:N", title=None, sort=None),
             x=altair.X("ms:Q", title="a decode step, ms"),
-            color=altair.Color("part:N", title=None, scale=colours, legend=altair.Legend(columns=3)),
+            color=altair.Color("part:N", title=None, scale=colours, legend=altair.Legend(columns=3, labelLimit=320)),
             order=altair.Order("order:Q"),
             tooltip=[altair.Tooltip("config:N"), altair.Tooltip("part:N"), altair.Tooltip("ms:Q", format=".3f")],
         )
