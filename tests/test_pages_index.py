@@ -43,7 +43,7 @@ def test_the_headline_tells_speed_and_bytes(house: Path) -> None:
     assert "faster with code edits 2.00 × [ 2.00 , 2.00 ]" in said
     assert re.search(r"no clear change: quoting a passage \S+ × \[ \S+ , \S+ \]", said)
     assert "slower with free prose 0.80 × [ 0.80 , 0.80 ]" in said
-    assert said.endswith("Answers: 8 of 9 the same, 1 differ.")
+    assert said.endswith("Answers: 8 of 9 the same, 1 differs.")
 
 
 def test_a_config_that_does_not_run_is_in_the_headline_with_the_engines_words(house: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_config_that_does_not_run_is_in_the_headline_with_the_engines_words(ho
 
 def test_a_failed_request_is_not_counted_as_answered(house: Path) -> None:
     said = text(index.headline(measured(house, [*baselines(), ngram(replace={"rag/0": failed("rag/0")})])))
-    assert said.endswith("8 of 9 the same, 1 were not answered.")
+    assert said.endswith("8 of 9 the same, 1 was not answered.")
 
 
 @pytest.mark.parametrize(

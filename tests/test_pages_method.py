@@ -37,6 +37,10 @@ def test_each_pass_says_how_it_was_checked(house: Path) -> None:
     assert "baseline sequential 9 of 9 3 of 3 0.10 0.0 % – – –" in block
     assert "ngram sequential 9 of 9 2 of 3" in block
     assert "&lt;the server restarted&gt;" in block
+    said = text(method.conclusion([measured(house, [])]))
+    assert said.startswith("4 passes over the prompts were measured. Of the sums over their requests, 11 of 12 agree")
+    assert "Passes that were voided: 1 . Other processes used at most 0.10 CPU cores" in said
+    assert method.conclusion([]) == ""
 
 
 def test_a_machine_has_a_column_for_each_stack(house: Path) -> None:

@@ -111,8 +111,10 @@ def test_acceptance_is_told_by_workload(house: Path) -> None:
     block = text(speed.acceptance_table(study))
     assert "ngram code edits 180 120 66.7 % 4.33 1.00" in block
     assert "ngram all 540 360 66.7 %" in block
+    assert "of 540 tokens that ngram drafted, 360 were" in text(speed.drafted(study))
     assert "baseline" not in block.split("data:")[0], "what does not speculate has no drafts"
-    assert speed.acceptance_table(measured(house, baselines(), "other")) == ""
+    plain = measured(house, baselines(), "other")
+    assert speed.acceptance_table(plain) == speed.drafted(plain) == ""
     chart = speed.acceptance_chart(study)
     assert "0 of 9 prompts lie below the line" in text(chart)
     assert chart.count('aria-roledescription="point"') == 9

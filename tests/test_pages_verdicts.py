@@ -40,7 +40,7 @@ def test_the_conclusion_has_control_and_configs(house: Path) -> None:
     said = text(verdicts.conclusion([parted(house)]))
     assert said.startswith("a cpu : the baseline repeats 9 of 9 answers byte for byte.")
     assert "ngram 7 of 9 the same, 2 differ" in said
-    assert "fp8 8 of 9 the same, 1 change from start to start" in said
+    assert "fp8 8 of 9 the same, 1 changes from start to start" in said
     alone = measured(house, [a_record("baseline", ids=IDS)], "alone")
     assert verdicts.conclusion([alone]) == ""
 

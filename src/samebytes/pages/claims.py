@@ -295,8 +295,8 @@ def conclusion(found: Sequence[Measured], published: Published) -> Html:
         prose.count(n, source=source) for n in (len(judged[0]), *(len(group) for group in groups.values()))
     )
     text = prose.paragraph(
-        "Of {} claims, {} hold on every study that decides them, {} on none, and {} on one machine and not on another; "
-        "{} are decided by none.",
+        "Of {} claims, {} hold on every study that decides them, {} on none, and {} on one machine and not on another. "
+        "The rest, {}, no study decides.",
         total,
         everywhere,
         nowhere,

@@ -220,7 +220,7 @@ def _same_and_rest(found: Measured, pair: Pair) -> tuple[Html, list[Html] | None
         return number(None, source="", missing=pair.refused or "nothing to compare"), None
     source = pair_source(found, pair)
     rest = [
-        html("{} {}", count(n, source=source), _VERDICTS.get(verdict, verdict))
+        html("{} {}", count(n, source=source), _VERDICTS.get(verdict, (verdict, verdict))[n > 1])
         for verdict, n in counts.counts.items()
         if n and verdict != "same"
     ]
@@ -228,11 +228,12 @@ def _same_and_rest(found: Measured, pair: Pair) -> tuple[Html, list[Html] | None
 
 
 _VERDICTS = {
-    "differs": "differ",
-    "differs (no control)": "differ without a control",
-    "intermittent": "change from start to start",
-    "missing": "were not answered",
+    "differs": ("differs", "differ"),
+    "differs (no control)": ("differs without a control", "differ without a control"),
+    "intermittent": ("changes from start to start", "change from start to start"),
+    "missing": ("was not answered", "were not answered"),
 }
+"""What is said of one such answer, and of several."""
 
 
 def pair_source(found: Measured, pair: Pair) -> str:

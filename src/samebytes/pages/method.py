@@ -60,6 +60,24 @@ def _unfair(study: Measured, config: str, name: str) -> Html:
     return html("{} in {}: {}", code(config), code(study.name), code(name))
 
 
+def conclusion(found: Sequence[Measured]) -> Html:
+    """Return whether the passes of all studies can be trusted: sums that agree, passes that count, foreign load."""
+    passes = [row for study in found for row in study.summary.passes]
+    if not passes:
+        return Html()
+    held = [identity.holds for row in passes for identity in row.identities if identity.holds is not None]
+    loads = [row.host_load for row in passes if row.host_load is not None]
+    source = f"every pass of results/{', '.join(study.name for study in found)}"
+    return paragraph(
+        "{} passes over the prompts were measured. Of the sums over their requests, {} agree with the server’s own "
+        "counters. Passes that were voided: {}. Other processes used at most {} CPU cores meanwhile.",
+        count(len(passes), source=source),
+        of(sum(held), len(held), source=source),
+        count(sum(row.voided is not None for row in passes), source=source),
+        number(max(loads, default=None), 2, source=source),
+    )
+
+
 def checks(found: Measured) -> Html:
     """Return how every pass was checked: sums against the server's counters, foreign load, the client's own."""
     rows, data = [], []

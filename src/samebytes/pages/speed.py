@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from samebytes import charts, exhibit, prose
+from samebytes import exhibit, prose
 from samebytes.bookdata import Measured
 from samebytes.findings import ALL, ConfigResult, Pair, Ratio, RunRow
 from samebytes.pages import common
@@ -66,11 +66,31 @@ def prompt_rows(found: Measured, config: str, reference: str = "baseline") -> li
     ]
 
 
+def drafted(found: Measured, config: str = "ngram") -> Html:
+    """Return what became of a config's drafts over all prompts."""
+    a = next((c.acceptance[ALL] for c in speculating(found) if c.name == config), None)
+    if a is None or a.draft_tokens is None:
+        return Html()
+    source = f"the server’s counters: {found.files(config)}"
+    return paragraph(
+        "{}: of {} tokens that {} drafted, {} were what the model would have said itself ({}), so that a step of the "
+        "engine gave {} tokens on average.",
+        given(found.summary.machine, source=f"results/{found.name}"),
+        count(a.draft_tokens, source=source),
+        code(config),
+        count(a.accepted_tokens, source=source),
+        percent(a.rate, source=source),
+        number(a.tokens_per_step, 2, source=source),
+    )
+
+
 # -- every prompt -----------------------------------------------------------------------------------------------------
 
 
 def speed_chart(found: Measured) -> Html:
     """Return the chart of decode throughput per prompt."""
+    from samebytes import charts  # altair: only on pages with a chart
+
     if not found.summary.configs:
         return Html()
     source = f"results/{found.name}"

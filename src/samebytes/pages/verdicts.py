@@ -130,7 +130,7 @@ def _count_cell(found: Measured, pair: Pair, counts: ByteCount) -> Html:
     if not counts.judged:
         return number(None, source=source, missing="no prompt was answered on both sides")
     rest = [
-        html("<small>{} {}</small>", count(n, source=source), NAMES[verdict].partition(",")[0])
+        html("<small>{} {}</small>", count(n, source=source), _said(verdict, n))
         for verdict, n in counts.counts.items()
         if n and verdict != "same"
     ]
@@ -140,6 +140,12 @@ def _count_cell(found: Measured, pair: Pair, counts: ByteCount) -> Html:
         prose.between(counts.same_rate, source=f"Wilson: {source}", missing="not independent"),
         join(rest),
     )
+
+
+def _said(verdict: str, n: int) -> str:
+    if verdict.startswith("differs"):
+        return "differs" if n == 1 else "differ"
+    return NAMES[verdict]
 
 
 def _count_row(pair: Pair, counts: ByteCount) -> dict[str, object]:
