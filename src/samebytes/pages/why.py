@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -403,9 +404,9 @@ _ROW: Mapping[str, Any] = {
 
 
 def _curve(w: WorkloadMargins) -> list[dict[str, Any]]:
-    """Return the share of tokens up to each margin that occurs, with two significant digits above one."""
-    at = sorted({value if value < 1 else float(f"{value:.2g}") for value in w.margins})
-    shares = ((value, bisect_right(w.margins, value) / len(w.margins)) for value in at)
+    """Return the share of tokens up to each margin, in steps of a sixteenth up to one and of a half above."""
+    fine, coarse = (i / 16 for i in range(16)), (1 + i / 2 for i in range(math.ceil(2 * w.margins[-1]) - 1))
+    shares = ((value, bisect_right(w.margins, value) / len(w.margins)) for value in (*fine, *coarse))
     return [{**_ROW, "workload": w.workload, "margin": value, "share": share} for value, share in shares]
 
 
@@ -435,7 +436,8 @@ def _chart(rows: Sequence[Mapping[str, Any]], first: Explained) -> Chart:
     import altair
 
     names = [w.workload for w in first.found.workloads]
-    base = altair.Chart(altair.InlineData(values=list(rows)))
+    known = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    base = altair.Chart(altair.InlineData(values=known))
     x = altair.X("margin:Q", title="margin, in logits", scale=altair.Scale(type="symlog", constant=0.5))
     y = altair.Y("share:Q", title="share of tokens", axis=altair.Axis(format="%"))
     colour = altair.Color("workload:N", scale=altair.Scale(domain=names), title=None)
