@@ -92,7 +92,9 @@ def test_without_records_there_is_nothing_to_archive(house: Path, tmp_path: Path
 
 def test_the_committed_files_are_all_in_it() -> None:
     inside = {name: hashlib.sha256(content).hexdigest() for name, content in archive.members(ROOT)}
-    for path in (ROOT / "results").glob("*-*/*.json"):
+    committed = [path for pattern in ("*-*/*.json", "*-*/pro*/*.json") for path in (ROOT / "results").glob(pattern)]
+    assert {path.parent.name for path in committed} >= {"probes", "profiles"}
+    for path in committed:
         name = path.relative_to(ROOT).as_posix()
         assert inside[name] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert "results/rtx5090-qwen3-32b-awq/published.yaml" in inside

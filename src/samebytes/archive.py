@@ -18,6 +18,8 @@ CONTENTS = (
     "results/*/*.json",
     "results/*/*.yaml",
     "results/*/summary.*",
+    "results/*/probes/*.json",
+    "results/*/profiles/*.json",
     "configs/*.yaml",
     "studies/*.yaml",
     "workloads/*/*.md",
@@ -34,6 +36,8 @@ README = """Records of samebytes {version}
 
 results/STUDY/LABEL.json   one run each: every answer, every chunk's time, machine, versions, command line
 results/STUDY/summary.*    tables computed from them
+results/STUDY/probes       the same prompts asked again, with the candidates of every token
+results/STUDY/profiles     what a decode step takes, by rows and by kernel
 results/record.schema.json the JSON schema of a record
 configs, studies           the servers' flags, and which runs make a study
 workloads                  the prompts, verbatim
