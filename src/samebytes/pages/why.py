@@ -40,9 +40,10 @@ def explanations(found: Measured) -> list[Explained]:
     if REFERENCE not in probes:
         return []
     configs = {label: made.config.name for label, made in probes.items()}
-    order = {record.label: i for i, record in enumerate(found.records)}
-    labels = [label for label, config in configs.items() if config != REFERENCE and label in order]
-    labels.sort(key=lambda label: order[label])
+    known = {record.label for record in found.records}
+    labels = sorted(label for label, config in configs.items() if config != REFERENCE and label in known)
+    first = [config for config in common.ARTICLE_CONFIGS if config in labels]
+    labels = [*first, *(label for label in labels if label not in first)]
     return [probe.explain(found.folder, REFERENCE, label, probes) for label in labels]
 
 
@@ -98,14 +99,38 @@ def _origin(found: Measured, explained: Sequence[Explained]) -> Origin:
 # -- the answer -------------------------------------------------------------------------------------------------------
 
 
+def conclusion(explained: Sequence[Sequence[Explained]]) -> Html:
+    """Return for how many differences rounding accounts, config by config and machine by machine."""
+    said = []
+    for config in common.ARTICLE_CONFIGS[1:]:
+        cases = [e for study in explained for e in study if e.candidate == config]
+        parted = [html("{} on {}", _ties(e), _machine(e)) for e in cases if e.found.divergences]
+        none = [html("on {}", _machine(e)) for e in cases if not e.found.divergences]
+        if parted:
+            accounts = "Of the differences that {} makes, near-ties within the reach of rounding account for {}{}."
+            rest = html(" ({} it makes none)", common.listed(none)) if none else ""
+            said.append(html(accounts, common.config_name(config), common.listed(parted), rest))
+    return html('<p class="lead">{}</p>', join(said, " ")) if said else Html()
+
+
+def _ties(e: Explained) -> Html:
+    ties = sum(e.found.counts[verdict] for verdict in TIES)
+    return of(ties, e.found.reproduced, source=_source(e))
+
+
+def _machine(e: Explained) -> Html:
+    made = e.reference_probe.machine
+    return given(made.gpu or made.cpu, source=_source(e, e.reference))
+
+
 def answer(found: Measured, explained: Sequence[Explained]) -> Html:
     """Return in words whether rounding that flips near-ties explains what was measured."""
     if not explained:
         return nothing_probed(found)
-    machine = given(found.summary.machine, source=f"results/{found.name}")
     return join(
         [
-            paragraph("{}. {}", machine, join((_answer(e) for e in explained), " ")),
+            paragraph("{}:", given(found.summary.machine, source=f"results/{found.name}")),
+            prose.bullets([_answer(e) for e in explained]),
             paragraph(
                 "{} {} {}",
                 _decided(explained[0]),
