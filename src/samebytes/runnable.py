@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote
 
 import nbformat
 from docutils import nodes
@@ -101,21 +102,42 @@ def prepare_cells(app: Sphinx, doctree: nodes.document, page: str) -> None:
             doctree.remove(node)
 
 
-def invitation(name: str) -> Html:
+def invitation(name: str, binder: str | None = None) -> Html:
     """Return what stands under a page's title: how to execute the page again.
 
     Parameters
     ----------
     name : str
         File name of its notebook.
+    binder : str or None
+        Where Binder opens the page; None: no repository is configured.
     """
+    launch = html(' Without a clone: <a href="{}">open it on Binder</a>.', binder) if binder else ""
     return html(
         '<details class="live d-print-none" data-notebook="{0}"><summary>Run this page</summary>'
         "<p>In a clone of this project, <code>make live</code> serves these pages with their cells to edit and to run "
         "in place, and <code>make lab</code> opens them in JupyterLab. "
-        'Or take <a href="{0}" download>this page as a notebook</a>: it runs beside the clone.</p></details>',
+        'Or take <a href="{0}" download>this page as a notebook</a>: it runs beside the clone.{1}</p></details>',
         name,
+        launch,
     )
+
+
+def binder_url(repository: str, branch: str, page: str) -> str:
+    """Return where Binder opens a page of a repository in JupyterLab.
+
+    Parameters
+    ----------
+    repository : str
+        Address of the repository, as `_config.yml` has it.
+    branch : str
+        Branch, tag or commit.
+    page : str
+        Path of the page's source in the repository.
+    """
+    on_github = re.fullmatch(r"https://github\.com/([^/]+)/([^/]+?)(\.git)?/?", repository)
+    place = f"gh/{on_github[1]}/{on_github[2]}" if on_github else f"git/{quote(repository, safe='')}"
+    return f"https://mybinder.org/v2/{place}/{quote(branch, safe='')}?urlpath={quote(f'lab/tree/{page}', safe='/')}"
 
 
 def offer(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
@@ -126,7 +148,11 @@ def offer(app: Sphinx, page: str, template: str, context: dict[str, Any], doctre
     if 'class="cell ' not in body:
         return
     head, title, rest = body.partition("</h1>")
-    context["body"] = head + title + invitation(f"{Path(page).name}.ipynb") + rest
+    options = app.config.html_theme_options
+    repository = options.get("repository_url")
+    branch = options.get("repository_branch") or "HEAD"
+    binder = binder_url(repository, branch, f"{page}.md") if repository else None
+    context["body"] = head + title + invitation(f"{Path(page).name}.ipynb", binder) + rest
     app.add_css_file("live.css")
     app.add_js_file("live.js", loading_method="defer")
 
