@@ -49,6 +49,22 @@ def test_the_chart_has_a_mark_for_each_timed_prompt_and_a_table_of_the_same(hous
     assert text(block[block.index("<details") :]).count("3.142") == 8
 
 
+def test_batch_invariant_kernels_stand_beside_their_own_alone(house: Path) -> None:
+    env = {"VLLM_BATCH_INVARIANT": "1"}
+    slow = [
+        a_record("baseline_batch_invariant", ids=IDS, rate=5.0, env=env),
+        a_record("ngram_batch_invariant", ids=IDS, rate=15.0, env=env),
+    ]
+    study = measured(house, [*baselines(), drafting(), *slow])
+    for block in (speed.speed_chart(study), speed.speed_table(study), speed.ttft_table(study)):
+        shown = block.partition('class="origin"')[0]
+        assert "ngram" in shown
+        assert "invariant" not in shown
+    ratios = text(speed.ratio_table(study))
+    assert "ngram_batch_invariant against baseline_batch_invariant 3.00 ×" in ratios
+    assert ratios.count("invariant against") == 1
+
+
 def test_the_published_spread_stands_as_printed(house: Path) -> None:
     (path,) = ROOT.glob("results/*/published.yaml")
     block = text(speed.published_spread("paper", published.load(path)))
@@ -159,5 +175,5 @@ def test_energy_where_power_was_sampled(house: Path) -> None:
     ]
     block = text(speed.energy_table(measured(house, found)))
     # 6.5 s (TTFT and 63 steps at 10 tok/s) at 100 W over 64 tokens
-    assert "baseline all 10.156 100 1,000 50 % 40" in block
+    assert "baseline 10.156 10.156 10.156 10.156 100 50 % 40" in block
     assert "no card whose power" in text(speed.energy_table(measured(house, baselines(), "dark")))

@@ -108,7 +108,7 @@ def summarise(
     pairs = []
     for i, reference in enumerate(references):
         for name in wanted:
-            if name not in references[: i + 1] and _numerics(by_config[name][0]) == _numerics(by_config[reference][0]):
+            if name not in references[: i + 1] and numerics(by_config[name][0]) == numerics(by_config[reference][0]):
                 pairs.append(_pair(reference, by_config[reference], name, by_config[name]))
     rows = [_run_row(r) for r in records]
     measured = {r.label for r in records}
@@ -149,7 +149,7 @@ def groups(records: Sequence[Record]) -> dict[str, list[Record]]:
     return {name: found[name] for name in order}
 
 
-def _numerics(found: Record) -> str:
+def numerics(found: Record) -> str:
     """Return which family of kernels a run used: speeds with batch-invariant kernels are never mixed with others."""
     return found.config.env.get("VLLM_BATCH_INVARIANT", "0")
 

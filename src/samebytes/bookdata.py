@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samebytes import analysis, paths, published, settings, summary
-from samebytes.findings import Control, Pair, Summary
+from samebytes.findings import ConfigResult, Control, Pair, Summary
 from samebytes.published import Published
 from samebytes.record import Record
 
@@ -67,6 +67,12 @@ class Measured:
     def control(self, config: str) -> Control | None:
         """Return whether a reference agrees with itself; None where it has no complete run."""
         return next((c for c in self.summary.controls if c.config == config), None)
+
+    @property
+    def timed(self) -> list[ConfigResult]:
+        """Configs whose speeds may stand side by side; batch-invariant kernels stand beside their like alone."""
+        usual = {r.config.name for r in self.records if analysis.numerics(r) == "0"}
+        return [config for config in self.summary.configs if config.name in usual]
 
     def pairs(self, reference: str) -> list[Pair]:
         """Return every config that is compared with a reference."""

@@ -87,7 +87,7 @@ def speed(study: Measured, names: Mapping[str, str] | None = None) -> Chart:
             "tok_s": p.decode_tok_s,
             "runs": len(p.tokens),
         }
-        for config in study.summary.configs
+        for config in study.timed
         for p in config.prompts
         if p.decode_tok_s is not None
     ]
@@ -116,7 +116,7 @@ def speed(study: Measured, names: Mapping[str, str] | None = None) -> Chart:
             altair.Tooltip("median(tok_s):Q", title="median tok/s", format=",.1f"),
         ],
     )
-    lines = len(study.summary.configs) * len(workload)
+    lines = len(study.timed) * len(workload)
     return altair.layer(points, medians).properties(height=LINE * lines)
 
 

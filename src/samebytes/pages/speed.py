@@ -91,7 +91,7 @@ def speed_chart(found: Measured) -> Html:
     """Return the chart of decode throughput per prompt."""
     from samebytes import charts  # altair: only on pages with a chart
 
-    if not found.summary.configs:
+    if not found.timed:
         return Html()
     source = f"results/{found.name}"
     medians = [
@@ -107,7 +107,7 @@ def speed_chart(found: Measured) -> Html:
                 ", ",
             ),
         )
-        for config in found.summary.configs
+        for config in found.timed
     ]
     return exhibit.chart(
         f"speed-{found.name}",
@@ -119,7 +119,7 @@ def speed_chart(found: Measured) -> Html:
 
 
 def _names(found: Measured) -> list[str]:
-    return [config.name for config in found.summary.configs]
+    return [config.name for config in found.timed]
 
 
 def published_spread(name: str, article: Published) -> Html:
@@ -152,7 +152,7 @@ def speed_table(found: Measured) -> Html:
     workloads = found.workloads
     rows: list[Sequence[object]] = []
     data: list[dict[str, object]] = []
-    for config in found.summary.configs:
+    for config in found.timed:
         by = {s.workload: s for s in config.speed}
         row: list[object] = [code(config.name)]
         row += [_median(found, config.name, workload, by) for workload in workloads]
@@ -226,7 +226,7 @@ def ratio_table(found: Measured) -> Html:
         ),
         ["config", *map(common.workload_name, workloads)],
         rows,
-        exhibit.origin(found, *_names(found)),
+        exhibit.origin(found, *dict.fromkeys(name for p in pairs for name in (p.reference, p.candidate))),
         data=data,
     )
 
@@ -271,7 +271,7 @@ def ttft_table(found: Measured) -> Html:
     """Return the median time to the first token per workload and config, and its paired ratio to the baseline's."""
     workloads = found.workloads
     rows, data = [], []
-    for config in found.summary.configs:
+    for config in found.timed:
         pair = common.pair(found, config.name)
         ratios = {r.workload: r.ttft for r in pair.ratios} if pair else {}
         cells: list[object] = [code(config.name)]
@@ -472,10 +472,11 @@ def _pooled(found: Sequence[StepTime]) -> float | None:
 
 def steps_table(found: Measured) -> Html:
     """Return what a step takes, by what it drafted, in every run."""
-    if not any(row.k is not None for row in found.summary.steps):
+    steps = [row for row in found.summary.steps if row.config in _names(found)]
+    if not any(row.k is not None for row in steps):
         return Html()
     rows, data = [], []
-    for row in found.summary.steps:
+    for row in steps:
         source = f"results/{found.name}/{row.label}.json"
         cells: list[object] = [code(row.label)]
         values: dict[str, object] = {"run": row.label, "config": row.config, "k": row.k, "baseline_s": row.baseline_s}
@@ -551,51 +552,49 @@ def drift_table(found: Measured) -> Html:
 
 def energy_table(found: Measured) -> Html:
     """Return joules per token and the card's state, where power was sampled; else that it was not."""
-    rows, data = [], []
-    for config in found.summary.configs:
-        for workload, e in config.energy.items():
-            if e.joules_per_token is None:
-                continue
-            name = "all" if workload == ALL else common.workload_name(workload)
-            source = f"the card’s power, integrated from send to finish: {found.files(config.name)}"
-            rows.append(
-                [
-                    html("{} <small>{}</small>", code(config.name), name),
-                    number(e.joules_per_token, 3, source=source),
-                    number(e.power_w, 0, source=source),
-                    number(e.sm_clock_mhz, 0, source=source),
-                    percent(e.gpu_util, 0, source=source),
-                    count(e.temperature_c, source=source),
-                    given(
-                        None if e.throttle_reasons is None else ", ".join(e.throttle_reasons) or "nothing",
-                        source=source,
-                    ),
-                ]
-            )
-            data.append(
-                {
-                    "config": config.name,
-                    "workload": workload,
-                    "joules_per_token": e.joules_per_token,
-                    "power_w": e.power_w,
-                    "sm_clock_mhz": e.sm_clock_mhz,
-                    "utilisation": e.gpu_util,
-                    "temperature_c": e.temperature_c,
-                    "throttled_by": None if e.throttle_reasons is None else ", ".join(e.throttle_reasons),
-                }
-            )
-    if not rows:
+    measured = [config for config in found.timed if ALL in config.energy]
+    if not measured:
         return paragraph(
             "{}: {}.",
             given(found.summary.machine, source=f"results/{found.name}"),
             "the card’s power was not sampled" if found.gpu else "there is no card whose power could be sampled",
         )
+    workloads = [ALL, *found.workloads]
+    rows, data = [], []
+    for config in measured:
+        source = f"the card’s power, integrated from send to finish: {found.files(config.name)}"
+        joules = {w: config.energy[w].joules_per_token if w in config.energy else None for w in workloads}
+        whole = config.energy[ALL]
+        throttled = None if whole.throttle_reasons is None else ", ".join(whole.throttle_reasons) or "nothing"
+        rows.append(
+            [
+                code(config.name),
+                *(number(joules[w], 3, source=source) for w in workloads),
+                number(whole.power_w, 0, source=source),
+                percent(whole.gpu_util, 0, source=source),
+                count(whole.temperature_c, source=source),
+                given(throttled, source=source),
+            ]
+        )
+        data.append(
+            {
+                "config": config.name,
+                **{f"{w}_joules_per_token": joules[w] for w in workloads},
+                "power_w": whole.power_w,
+                "sm_clock_mhz": whole.sm_clock_mhz,
+                "utilisation": whole.gpu_util,
+                "temperature_c": whole.temperature_c,
+                "throttled_by": throttled,
+            }
+        )
+    head = ["config", *("all" if w == ALL else common.workload_name(w) for w in workloads)]
     return exhibit.table(
         f"speed-energy-{found.name}",
-        "Energy per generated token, and the card’s state over the same time. The card’s idle power is part of it.",
-        ["config", "J per token", "power, W", "SM clock, MHz", "utilisation", "highest °C", "throttled by"],
+        "Joules per generated token by kind of prompt, and the card’s state over the same time. The card’s idle power "
+        "is part of it.",
+        [*head, "power, W", "utilisation", "highest °C", "throttled by"],
         rows,
-        exhibit.origin(found, *(config.name for config in found.summary.configs if config.energy)),
+        exhibit.origin(found, *(config.name for config in measured)),
         data=data,
-        words=(6,),
+        words=(len(head) + 3,),
     )
