@@ -215,6 +215,13 @@ def test_a_single_prompt_is_enough_for_every_block(house: Path) -> None:
     assert forecasts == prompts == ""  # a prompt is predicted by the cost of the others
 
 
+def test_answers_that_mean_nothing_predict_nothing(house: Path) -> None:
+    study = toy(house)
+    for run in study.records:
+        run.note = "random weights"
+    assert tuning.tuned([measured(house, study.records)]) == []
+
+
 def test_without_speculation_there_is_nothing_to_predict_from(house: Path) -> None:
     plain, _ = ngramfactory.pair()
     assert tuning.tuned([measured(house, [plain])]) == []

@@ -94,6 +94,11 @@ class Measured:
         """Whether it was measured on a GPU."""
         return any(found.machine.gpu for found in self.records)
 
+    @property
+    def note(self) -> str | None:
+        """What limits its figures, as "random weights": its answers mean nothing then; None for an ordinary study."""
+        return next((found.note for found in self.records if found.note), None)
+
 
 def has_records(folder: Path) -> bool:
     """Return whether a folder holds anything that should be a record."""

@@ -100,7 +100,7 @@ def conclusion(study: Measured) -> Html:
 
 def note(study: Measured) -> Html:
     """Return a study's own warning, in brackets; nothing where it has none."""
-    found = next((r.note for r in study.records if r.note), None)
+    found = study.note
     return html(" ({})", given(found, source=f"studies/{study.name}.yaml")) if found else Html()
 
 

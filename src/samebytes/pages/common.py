@@ -68,7 +68,7 @@ def compared() -> list[Measured]:
     found = []
     for study in bookdata.studies():
         names = {record.config.name for record in study.records}
-        if "baseline" in names and names & set(ARTICLE_CONFIGS[1:]) and not any(r.note for r in study.records):
+        if "baseline" in names and names & set(ARTICLE_CONFIGS[1:]) and study.note is None:
             found.append(study)
     return found
 

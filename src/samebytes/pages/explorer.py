@@ -153,7 +153,7 @@ def explorer(studies: Sequence[Measured]) -> Html:
 
     A study whose records carry a note, of random weights say, has no answers that mean anything and is left out.
     """
-    views = [view(study) for study in studies if not any(record.note for record in study.records)]
+    views = [view(study) for study in studies if study.note is None]
     views = [found for found in views if any(prompt.answers for prompt in found.prompts.values())]
     if not views:
         return paragraph("There are no answers to compare.")

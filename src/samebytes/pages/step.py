@@ -480,7 +480,7 @@ def ceiling(found: Sequence[Measured]) -> Html:
     lines = []
     for study in found:
         pair = common.pair(study, "ngram")
-        note = next((r.note for r in study.records if r.note), None)
+        note = study.note
         if pair is None or note is None:
             continue
         config = study.summary.config("ngram")

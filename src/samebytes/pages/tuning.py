@@ -76,9 +76,9 @@ class Tuned:
 
 
 def tuned(studies: Sequence[Measured]) -> list[Tuned]:
-    """Sweep every study that has a baseline and a measured step cost."""
+    """Sweep every study that has a baseline and a measured step cost, but none whose answers mean nothing."""
     found = []
-    for study in studies:
+    for study in (study for study in studies if study.note is None):
         complete = speculation.complete(study.records)
         if not any(r.config.name == OVER and tune.samples(r) for r in complete):
             continue
