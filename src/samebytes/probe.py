@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import openai
 from pydantic import ConfigDict, Field, ValidationError
 
 from samebytes import (
@@ -324,8 +323,11 @@ class Asker:
     """Asks a server as a recorded run did, and for the candidates of each token."""
 
     def __init__(self, base_url: str, served_model_name: str, sampling: Sampling, timeout_s: float) -> None:
+        import openai  # takes a second: only where a server is asked
+
         self._model = served_model_name
         self._sampling = sampling
+        self._failure = openai.OpenAIError
         # A server on this machine is never asked through a proxy.
         http_client = openai.DefaultHttpxClient(trust_env=False)
         self._client = openai.OpenAI(
@@ -355,7 +357,7 @@ class Asker:
                     "chat_template_kwargs": {"enable_thinking": self._sampling.thinking},
                 },
             )
-        except openai.OpenAIError as error:
+        except self._failure as error:
             raise EngineError(f"the request failed: {error}") from None
         choice = answer.choices[0].to_dict()
         tokens, rows = read(choice)
