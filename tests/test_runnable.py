@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
+from conftest import ROOT
 from samebytes import runnable
 
 
@@ -36,7 +38,7 @@ def test_binder_opens_the_page_of_the_repository(repository: str, branch: str, u
 
 
 class _App:
-    def __init__(self, **options: str) -> None:
+    def __init__(self, **options: Any) -> None:
         self.config = SimpleNamespace(html_theme_options=options)
 
     def add_css_file(self, name: str) -> None:
@@ -60,3 +62,11 @@ def test_the_button_is_there_where_a_repository_is_configured_beside_the_local_c
     (link,) = re.findall(r'<a href="(https://[^"]+)">open it on Binder</a>', with_one)
     assert link == "https://mybinder.org/v2/gh/name/project/HEAD?urlpath=lab/tree/book/speed.md"
     assert "<code>make live</code>" in with_one
+
+
+def test_the_configuration_says_where_to_name_the_repository() -> None:
+    text = (ROOT / "_config.yml").read_text(encoding="utf-8")
+    named = yaml.safe_load(text.replace("# repository_", "repository_"))
+    options = named["sphinx"]["config"]["html_theme_options"]
+    assert options["repository_url"] == "https://github.com/NAME/PROJECT"
+    assert "Binder" in body(_App(**options))
