@@ -498,3 +498,10 @@ def test_a_page_whose_server_is_gone_says_so_and_how_to_start_it(
         visit.page.get_by_role("button", name="Run all cells").click()
         assert "No server answers" in runner.done("error")
         assert runner.bar.locator("code").inner_text() == "make live"
+
+
+def test_lab_opens_the_first_page_as_a_notebook(wide: BrowserContext, tmp_path: Path) -> None:
+    with serving(ROOT, "lab", tmp_path) as server, Visit(wide, server.first, drawn=False) as visit:
+        visit.page.locator(".jp-Notebook .jp-CodeCell").first.wait_for(timeout=60_000)
+        assert visit.page.locator(".jp-Dialog").count() == 0
+        assert visit.elsewhere() == []

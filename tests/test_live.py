@@ -55,7 +55,9 @@ def test_lab_opens_on_the_first_page_and_asks_no_other_host_for_news(lab: Live) 
     assert status == 200
     assert re.search(r'"news": \{"disabled": true\}', page)
     settings = lab.get("lab/api/settings/@jupyterlab/docmanager-extension:plugin")
-    assert settings["schema"]["properties"]["defaultViewers"]["default"]["markdown"] == "Jupytext Notebook"
+    properties = settings["schema"]["properties"]
+    assert properties["defaultViewers"]["default"]["markdown"] == "Jupytext Notebook"
+    assert properties["autosave"]["default"] is False
 
 
 def test_lab_lists_every_notebook_and_every_page_as_one(lab: Live) -> None:

@@ -43,10 +43,13 @@ LIVE = (
     "--MappingKernelManager.cull_idle_timeout=3600",
 )
 SETTINGS = {
-    "@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"markdown": "Jupytext Notebook"}},
+    "@jupyterlab/docmanager-extension:plugin": {
+        "defaultViewers": {"markdown": "Jupytext Notebook"},
+        "autosave": False,  # who only reads a page shall not rewrite it
+    },
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
 }
-"""JupyterLab's own defaults: a page opens as a notebook, and nobody is asked about news."""
+"""JupyterLab's own defaults: a page opens as a notebook, stays as it is, and nobody is asked about news."""
 
 
 class Page(JupyterHandler, web.StaticFileHandler):
