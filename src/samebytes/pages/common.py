@@ -282,22 +282,3 @@ def as_printed(article: Published, name: str) -> Html:
     if derived is not None:
         return prose.printed(derived.printed, source=f"{article.title}: {derived.place}")
     return number(None, source="", missing="not published")
-
-
-def record_link(found: Measured, label: str) -> Html:
-    """Return a link to a record in the site."""
-    return html('<a href="../results/{}/{}.json" download><code>{}</code></a>', found.name, label, label)
-
-
-def provenance(found: Measured) -> Html:
-    """Return where a study's figures come from and how to measure them again."""
-    links = join((record_link(found, record.label) for record in found.records), ", ")
-    commits = list(dict.fromkeys(r.versions.git_commit for r in found.records if r.versions.git_commit))
-    source = f"results/{found.name}"
-    at = join((given(commit[:10], source=source) for commit in commits), ", ") or given(None, source=source)
-    return html(
-        '<span class="provenance">Records: {}; measured at commit {}; again with {}.</span>',
-        links,
-        at,
-        code(f"samebytes study {found.name}"),
-    )
