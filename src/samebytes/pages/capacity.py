@@ -356,8 +356,8 @@ def waiting_chart(study: Measured) -> Html:
         f"capacity-waiting-{study.name}",
         _waiting_chart(rows),
         html("Seconds until the first token of each request of the concurrent leg. {}.", join(said, "; ")),
-        "Each mark is a request, in the order in which they were sent; it waits for a place in the batch, for room in the "
-        "pool, and for its own prompt to be read.",
+        "Each mark is a request, in the order in which they were sent; it waits for a place in the batch, for room in "
+        "the pool, and for its own prompt to be read.",
         exhibit.origin(study, *dict.fromkeys(load.config for load in found)),
         data=rows,
     )
