@@ -43,7 +43,8 @@ _NOT_FOUND = """<!DOCTYPE html>
 :root {{ color-scheme: light dark; --ink: #14181e; --page: #fff; --link: #00517a; }}
 @media (prefers-color-scheme: dark) {{ :root {{ --ink: #ced6dd; --page: #14181e; --link: #7fc4e8; }} }}
 a {{ color: var(--link); }}
-body {{ color: var(--ink); background: var(--page); font: 1.1rem/1.5 system-ui, sans-serif; max-width: 36rem; margin: 15vh auto; padding: 0 1rem; }}
+body {{ color: var(--ink); background: var(--page); }}
+body {{ font: 1.1rem/1.5 system-ui, sans-serif; max-width: 36rem; margin: 15vh auto; padding: 0 1rem; }}
 </style>
 </head>
 <body>
