@@ -125,18 +125,22 @@ ASSETS = {
 
 
 def page_assets(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Load what a page's figures need, and nothing of thebe, which would come from another host."""
+    """Load what a page's figures need; nothing of thebe, which would come from another host, nor what is not used."""
     wanted = [names for mark, names in ASSETS.items() if mark in context.get("body", "")]
     for name in dict.fromkeys(name for names in wanted for name in names):
         if name.endswith(".css"):
             app.add_css_file(name)
         else:
             app.add_js_file(name, loading_method="defer")
-    context["script_files"] = [
-        script
-        for script in context.get("script_files", [])
-        if "thebe" not in str(script.filename) and "THEBE_JS_URL" not in script.attributes.get("body", "")
-    ]
+    unused = ["thebe", "THEBE_JS_URL"]
+    if 'class="sd-' not in context.get("body", ""):
+        unused += ["sphinx-design", "design-tabs"]
+    for kind in ("script_files", "css_files"):
+        context[kind] = [
+            file
+            for file in context.get(kind, [])
+            if not any(word in f"{file.filename} {file.attributes.get('body', '')}" for word in unused)
+        ]
 
 
 def publish(app: Sphinx, exception: Exception | None) -> None:
