@@ -244,3 +244,36 @@ def test_engine_takes_torch_from_the_other_index_where_the_first_has_none(checko
     listed = subprocess.check_output([checkout / ".venv/engine/bin/python", "-m", "pip", "freeze"], text=True)
     assert "torch==0.0.1+cpu" in listed
     assert "h11==" in listed
+
+
+# --- what comes from elsewhere ------------------------------------------------------------------------------------
+
+
+def test_a_package_from_npm_that_is_not_what_it_was_is_not_taken(checkout: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    npm = programs / "npm"  # a registry that answers with something else
+    npm.write_text('#!/bin/sh\nfor last; do :; done\necho other >"$4/${last%@*}-${last#*@}.tgz"\n')
+    npm.chmod(0o755)
+    done = subprocess.run(
+        [checkout / "tools" / "vendor.sh", "thebe-core"],
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "is not what it was when its digest was written down: not taken" in done.stderr
+    assert [path.name for path in (checkout / ".venv" / "npm").iterdir()] == [".lock"]
+
+
+def test_a_browser_that_is_named_and_not_there_is_not_replaced_by_another(checkout: Path) -> None:
+    done = subprocess.run(
+        [checkout / "tools" / "browser.sh"],
+        env={**os.environ, "CHROMIUM": "/no/such/browser"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "name one with CHROMIUM=/path" in done.stderr
