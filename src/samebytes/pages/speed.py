@@ -327,7 +327,8 @@ def acceptance_table(found: Measured) -> Html:
             name = "all" if workload == ALL else common.workload_name(workload)
             rows.append(
                 [
-                    html("{} <small>{}</small>", code(config.name), name),
+                    code(config.name),
+                    name,
                     count(a.draft_tokens, source=source),
                     count(a.accepted_tokens, source=source),
                     percent(a.rate, source=source),
@@ -355,10 +356,20 @@ def acceptance_table(found: Measured) -> Html:
     return exhibit.table(
         f"speed-acceptance-{found.name}",
         "Draft tokens and what became of them, over all runs of a config.",
-        ["config", "drafted", "accepted", "acceptance rate", "mean acceptance length", "tokens per step", "overrun"],
+        [
+            "config",
+            "prompts",
+            "drafted",
+            "accepted",
+            "acceptance rate",
+            "mean acceptance length",
+            "tokens per step",
+            "overrun",
+        ],
         rows,
         exhibit.origin(found, *(config.name for config in speculating(found))),
         data=data,
+        words=(1,),
     )
 
 
