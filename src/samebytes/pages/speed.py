@@ -398,8 +398,8 @@ def acceptance_chart(found: Measured, config: str = "ngram") -> Html:
             of(below, len(rows), source=source),
         ),
         html(
-            "Each mark is a prompt. On the dashed line a step that verifies a draft costs what a step of {} does; the "
-            "further below it, the dearer the step.",
+            "Each mark is a prompt. On the dashed line its steps cost, on average, what a step of {} does; the further "
+            "below it, the dearer they are.",
             code(reference),
         ),
         exhibit.origin(found, config, reference),
