@@ -120,6 +120,14 @@ def measure(client: Client, server: Schedule, streams: int) -> dict[str, float]:
     }
 
 
+def test_a_request_is_stamped_before_the_server_can_have_it(client: Client, server: Schedule) -> None:
+    # a server that the write itself wakes may take the core at once: a stamp taken afterwards is late by its turn
+    results = client.send([spec("p", i, tokens=[1]) for i in range(60)]).results
+    received = {entry["body"]["user"]: entry["received"] for entry in server.log()}
+    assert all(result.sent < received[f"p/{result.copy_index}"] for result in results if result.sent is not None)
+    assert all(result.sent for result in results)
+
+
 @pytest.mark.parametrize(("streams", "ttft_limit"), [(1, 0.002), (16, 0.005)])
 def test_accuracy(client: Client, server: Schedule, streams: int, ttft_limit: float) -> None:
     one(client, tokens=[1])  # the process is warm

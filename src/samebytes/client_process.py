@@ -152,7 +152,7 @@ class Exchange(asyncio.Protocol):
     reads : list of (float, bytes)
         Every read with its arrival.
     scheduled, sent, ended : float or None
-        CLOCK_MONOTONIC: when it was due, when the last byte was handed to the socket, when it was over.
+        CLOCK_MONOTONIC: when it was due, when the last byte was about to be handed to the socket, when it was over.
     failure : str or None
         Why there was no exchange at all.
     """
@@ -221,9 +221,12 @@ class Exchange(asyncio.Protocol):
 
     def _write(self, transport: asyncio.Transport) -> None:
         self.reads.clear()
+        # Before the call: a server that it wakes may take this core at once, and a stamp taken afterwards would be late
+        # by that server's turn, which would be missing in the time to first token.
+        handed_over = time.monotonic()
         transport.write(self._wire.data)
         if transport.get_write_buffer_size() == 0:
-            self.sent = time.monotonic()
+            self.sent = handed_over
 
     def resume_writing(self) -> None:
         """Stamp a request that did not fit into the socket at once."""
@@ -321,9 +324,7 @@ class Batch:
         begin = self._told = time.monotonic()
         cpu = time.process_time()
         sampler = self.loop.create_task(_sample_lag(lags, begin))
-        for exchange in self.exchanges[: self._concurrency]:
-            self._started += 1
-            exchange.start(begin)
+        self.start_first(begin)
         try:
             await self._all_done
         finally:
@@ -334,6 +335,12 @@ class Batch:
         if lags:
             lags.sort()
             self.lag_p99_s = lags[int(0.99 * (len(lags) - 1))]
+
+    def start_first(self, begin: float) -> None:
+        """Fill the slots."""
+        for exchange in self.exchanges[: self._concurrency]:
+            self._started += 1
+            exchange.start(begin)
 
     def _open(self, count: int) -> list[asyncio.Task[None]]:
         exchanges = self.exchanges[self._opened : self._opened + count]
