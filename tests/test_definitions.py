@@ -13,6 +13,21 @@ def test_ttft() -> None:
     assert d.ttft(None, 10.4) is None
 
 
+@pytest.mark.parametrize(
+    ("share", "lag", "bound"),
+    [
+        (0.81, 0.001, True),
+        (0.1, 0.0051, True),
+        (0.8, 0.005, False),
+        (None, 0.006, True),
+        (0.9, None, True),
+        (None, None, False),
+    ],
+)
+def test_a_busy_or_a_late_client_may_have_limited_a_pass(share: float | None, lag: float | None, bound: bool) -> None:
+    assert d.client_bound(share, lag) is bound
+
+
 def test_decode_rate_leaves_the_first_chunk_out() -> None:
     assert d.decode_tok_s(12, 3, 0.5, 1.4) == pytest.approx(10.0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from bookhouse import IDS, baselines, measured, text
 from recordfactory import a_pass, a_record, answer
 from samebytes.pages import method
-from samebytes.record import MachineInfo
+from samebytes.record import ClientLoad, MachineInfo
 
 
 def test_differences_leave_out_the_projects_own_version(house: Path) -> None:
@@ -27,6 +27,14 @@ def test_what_else_differs_is_counted_and_named(house: Path) -> None:
     assert said.startswith("2 configs are compared with a baseline. In 1 of them something other")
     assert said.endswith("ngram in toy : cpu")
     assert text(method.fair([])).startswith("0 configs")
+
+
+def test_a_client_bound_pass_is_marked_beside_its_numbers(house: Path) -> None:
+    busy = a_record("ngram", ids=IDS)
+    busy.passes[0].client = ClientLoad(cpu_share=0.1, lag_p99_s=0.006)
+    block = text(method.checks(measured(house, [*baselines(), busy])))
+    assert "ngram client-bound sequential 9 of 9" in block
+    assert block.count("client-bound") == 1
 
 
 def test_each_pass_says_how_it_was_checked(house: Path) -> None:

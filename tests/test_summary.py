@@ -15,7 +15,7 @@ from samebytes import analysis, compare, record, summary
 from samebytes.errors import RecordError
 from samebytes.findings import Ratio
 from samebytes.markdown import called, comparison, interval, of, percent, to_markdown
-from samebytes.record import PromptInfo, Record, TelemetrySample
+from samebytes.record import ClientLoad, PromptInfo, Record, TelemetrySample
 from samebytes.stats import paired_ratio
 
 IDS = prompt_ids(8)
@@ -152,6 +152,19 @@ def test_markdown_says_what_a_reader_needs() -> None:
     assert "| baseline | 2 | 24/24 | 0 | 0 | [0.86, 1.00] | – |" in text
     assert "| ngram | baseline | all | 24/24 | 23 | 1 | 0 | 0 | 0 | 0 | [0.80, 0.99] |" in text
     assert "| ngram | baseline | creative/0 | differs | differs | text | 0 | 0 | 0 | agrees | none |" in text
+
+
+def test_a_pass_that_the_client_may_have_limited_is_marked_beside_its_numbers() -> None:
+    records = study()
+    leg = a_pass([answer("rag/0"), answer("rag/0", copy_index=1)], kind="concurrent", client=ClientLoad(cpu_share=0.9))
+    records[2].passes = [*records[2].passes, leg]
+    text = to_markdown(analysis.summarise(records))
+    assert "> **Note.** ngram: pass 1: client-bound;" in text
+    assert [row[0] for row in tables(text, "Concurrent leg")] == ["ngram (client-bound)"]
+    passes = [row[:2] for row in tables(text, "Passes and identity checks")]
+    assert passes[-2:] == [["ngram", "0"], ["ngram (client-bound)", "1"]]
+    assert "Client-bound: the client used over 0.8 of a core, or its loop was over 5 ms late" in text
+    assert "lient-bound" not in to_markdown(analysis.summarise(study()))
 
 
 def test_one_table_holds_control_bytes_speed_room_and_load_of_every_config() -> None:

@@ -175,6 +175,8 @@ def _run_row(found: Record) -> RunRow:
             warnings.append(f"pass {i}: {', '.join(broken)} of the requests and of the server do not agree")
         if p.voided is None and p.host.load is not None and p.host.load > LOADED:
             warnings.append(f"pass {i}: other processes used {p.host.load:.2f} CPU cores meanwhile; speeds suffer")
+        if definitions.client_bound(p.client.cpu_share, p.client.lag_p99_s):
+            warnings.append(f"pass {i}: client-bound; the client was too busy or too late to tell the server's speed")
     sequential = found.sequential()
     return RunRow(
         label=found.label,

@@ -13,6 +13,27 @@ from itertools import pairwise
 MIN_SPEED_TOKENS = 32
 """An answer shorter than this many tokens counts for bytes, not for speed: its rate is mostly rounding."""
 
+CLIENT_BUSY = 0.8
+"""A client that used more of one core than this may have made its server look slow."""
+
+CLIENT_LATE_S = 0.005
+"""So may one whose event loop was later than this, one time in a hundred."""
+
+
+def client_bound(cpu_share: float | None, lag_p99_s: float | None) -> bool:
+    """Return whether the client, not the server, may have limited a pass: busy or late.
+
+    ``client-bound = cpu_share > CLIENT_BUSY or lag_p99_s > CLIENT_LATE_S``
+
+    Parameters
+    ----------
+    cpu_share : float or None
+        CPU seconds of the client per second; None (not measured) accuses nobody.
+    lag_p99_s : float or None
+        99th percentile of its event loop's lateness in seconds, or None.
+    """
+    return (cpu_share or 0.0) > CLIENT_BUSY or (lag_p99_s or 0.0) > CLIENT_LATE_S
+
 
 def counts_for_speed(completion_tokens: int | None) -> bool:
     """Return whether an answer is long enough for its decode rate to be averaged: ``N >= MIN_SPEED_TOKENS``."""
@@ -25,7 +46,8 @@ def ttft(sent: float | None, first_text: float | None) -> float | None:
     ``TTFT = t_first - t_sent``
 
     t_first is the arrival of the first chunk that carries text, reasoning text or a tool-call delta (a role-only or
-    empty chunk is no token); t_sent is the moment the request's last byte was handed to the socket.
+    empty chunk is no token); t_sent is the moment the request's last byte was handed to the socket,
+    taken just before the call.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from samebytes import definitions
 from samebytes.acceptance import Acceptance
 from samebytes.compare import PromptVerdict, Verdict
 from samebytes.energy import Energy
@@ -79,6 +80,11 @@ class PassRow:
     client_lag_p99_s: float | None
     voided: str | None
     identities: tuple[Identity, ...]
+
+    @property
+    def client_bound(self) -> bool:
+        """Whether the client may have limited it: see `definitions.client_bound`."""
+        return definitions.client_bound(self.client_cpu_share, self.client_lag_p99_s)
 
 
 @dataclass(frozen=True)
@@ -212,6 +218,11 @@ class Concurrent:
     copies_agree: tuple[int, int]
     same_as_sequential: tuple[int, int]
     energy: Energy | None
+
+    @property
+    def client_bound(self) -> bool:
+        """Whether the client may have limited it: see `definitions.client_bound`."""
+        return definitions.client_bound(self.client_cpu_share, self.client_lag_p99_s)
 
 
 @dataclass(frozen=True)

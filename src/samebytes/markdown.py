@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from samebytes.compare import PromptVerdict, RecordComparison
-from samebytes.findings import ALL, ByteCount, ConfigResult, Moment, Pair, Ratio, Summary
+from samebytes.definitions import CLIENT_BUSY, CLIENT_LATE_S
+from samebytes.findings import ALL, ByteCount, Concurrent, ConfigResult, Moment, Pair, PassRow, Ratio, Summary
 from samebytes.margins import YARDSTICK_QUANTILE, Divergence, WorkloadMargins
 from samebytes.replay import ARTICLE
 from samebytes.show import number
@@ -73,6 +74,11 @@ def of(count: tuple[int, int] | None) -> str:
 def percent(value: float | None, digits: int = 1) -> str:
     """Return a share in percent, or a dash."""
     return NONE if value is None else f"{100 * value:.{digits}f} %"
+
+
+def run(found: PassRow | Concurrent) -> str:
+    """Return the name of a pass's run, marked where the client may have limited it."""
+    return f"{found.label} (client-bound)" if found.client_bound else found.label
 
 
 def interval(found: Interval | None, digits: int = 2) -> str:
@@ -657,7 +663,7 @@ def _energy(summary: Summary) -> list[str]:
 def _concurrent(summary: Summary) -> list[str]:
     rows = [
         [
-            c.label,
+            run(c),
             c.concurrency,
             of(c.answered),
             number(c.aggregate_tok_s),
@@ -769,7 +775,7 @@ def _passes(summary: Summary) -> list[str]:
     rows = []
     for p in summary.passes:
         cells: list[object] = [
-            p.label,
+            run(p),
             p.number,
             p.kind,
             of(p.answered),
@@ -798,7 +804,14 @@ def _passes(summary: Summary) -> list[str]:
         "Passes and identity checks",
         table([*header, "sum of N", "sum of prompt tokens", "nothing cached", "voided"], rows),
         "Sums over the requests against the server's own counters. Foreign load: CPU cores used by other processes.",
+        *([_CLIENT_BOUND] if any(p.client_bound for p in summary.passes) else []),
     )
+
+
+_CLIENT_BOUND = (
+    f"Client-bound: the client used over {CLIENT_BUSY} of a core, or its loop was over {1000 * CLIENT_LATE_S:g} ms "
+    "late one time in a hundred: speeds may be its own, not the server's."
+)
 
 
 def _timeline(summary: Summary) -> list[str]:

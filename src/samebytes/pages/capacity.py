@@ -271,7 +271,7 @@ def load_table(study: Measured) -> Html:
         lengths = load.prompt_tokens
         rows.append(
             [
-                code(load.record.label),
+                common.run(leg),
                 of(*leg.answered, source=source),
                 join((count(end, source=source) for end in dict.fromkeys(lengths[:1] + lengths[-1:])), " to "),
                 count(leg.peak_running, source=f"scraped twice a second: {source}"),

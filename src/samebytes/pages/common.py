@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from samebytes import bookdata, definitions, paths, prose
 from samebytes.bookdata import Measured
-from samebytes.findings import ALL, ByteCount, Control, Pair, Ratio, WorkloadSpeed
+from samebytes.findings import ALL, ByteCount, Concurrent, Control, Pair, PassRow, Ratio, WorkloadSpeed
 from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, times
 from samebytes.published import Published
 from samebytes.stats import LEVEL
@@ -104,6 +104,11 @@ def setup(found: Measured) -> Html:
         count(first.sampling.seed, source=source),
         given(found.started, source=source),
     )
+
+
+def run(found: PassRow | Concurrent) -> Html:
+    """Return the name of a pass's run, marked where the client may have limited it."""
+    return html("{} <small>client-bound</small>", code(found.label)) if found.client_bound else code(found.label)
 
 
 def banners(found: Measured) -> Html:

@@ -281,7 +281,7 @@ def load_table(found: Measured) -> Html:
 def _leg_cells(found: Measured, leg: Concurrent) -> list[object]:
     source = f"the concurrent leg of results/{found.name}/{leg.label}.json"
     return [
-        code(leg.label),
+        common.run(leg),
         count(leg.concurrency, source=source),
         of(*leg.answered, source=source),
         number(leg.aggregate_tok_s, 0, source=source),

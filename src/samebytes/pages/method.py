@@ -86,7 +86,7 @@ def checks(found: Measured) -> Html:
         held = [identity.holds for identity in row.identities if identity.holds is not None]
         rows.append(
             [
-                html("{} <small>{}</small>", code(row.label), row.kind),
+                html("{} <small>{}</small>", common.run(row), row.kind),
                 of(*row.answered, source=source),
                 of(sum(held), len(held), source=source)
                 if held

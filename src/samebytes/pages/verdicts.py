@@ -309,7 +309,7 @@ def load_table(found: Measured) -> Html:
             source = f"the concurrent leg of results/{found.name}/{leg.label}.json"
             rows.append(
                 [
-                    code(leg.label),
+                    common.run(leg),
                     count(leg.concurrency, source=source),
                     of(*leg.copies_agree, source=source),
                     of(*leg.same_as_sequential, source=source),
