@@ -14,8 +14,10 @@ JUPYTER ?=
 
 BIN := .venv/report/bin
 STUDY ?= quick
+# BENCH=...: options of `make bench`; --help lists them
+BENCH ?=
 
-.PHONY: help report book lab live test test-fast test-engine lint venv engine openai2 jupyter thebe axe browser model docs publish archive lock clean
+.PHONY: help report book lab live test test-fast test-engine lint venv engine openai2 jupyter thebe axe browser model docs publish archive bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -83,6 +85,9 @@ publish: venv browser ## the site in dist/site, for any static host (SAMEBYTES_B
 
 archive: venv ## records and tables as one file to deposit, in dist/
 	@$(BIN)/python -m samebytes.archive
+
+bench: venv engine ## how much of a measurement is the stopwatch: streaming clients compared (BENCH=--quick: a trial)
+	@$(BIN)/python -m bench $(BENCH)
 
 lock: venv ## resolve the lock files anew
 	@tools/lock.sh

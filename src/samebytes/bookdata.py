@@ -158,7 +158,8 @@ def _write(path: Path, key: str, found: Measured) -> None:
 
 def studies() -> list[Measured]:
     """Read every study with records but `THIS_MACHINE`, those on a GPU first, each group by name."""
-    names = sorted(p.name for p in paths.results().iterdir() if p.is_dir() and p.name != THIS_MACHINE)
+    others = (THIS_MACHINE, paths.bench().name)
+    names = sorted(p.name for p in paths.results().iterdir() if p.is_dir() and p.name not in others)
     found = [study for name in names if (study := measured(name)) is not None]
     return sorted(found, key=lambda study: not study.gpu)
 

@@ -52,6 +52,11 @@ def results() -> Path:
     return root() / "results"
 
 
+def bench() -> Path:
+    """Return the folder of what `make bench` measured: the one in results/ that is no study."""
+    return results() / "bench"
+
+
 def notebooks() -> Path:
     """Return the folder of source notebooks."""
     return root() / "notebooks"

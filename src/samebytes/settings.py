@@ -408,7 +408,7 @@ def divergence_from_namespace(namespace: Mapping[str, object]) -> tuple[Path, st
 
 def records_folder(study: str) -> Path:
     """Return the folder of a study's records; an unknown study is refused with those that have records."""
-    measured = sorted({path.parent.name for path in paths.results().glob("*/*.json")})
+    measured = sorted({path.parent.name for path in paths.results().glob("*/*.json")} - {paths.bench().name})
     if study not in measured:
         raise unknown("study with records", study, measured)
     return paths.results() / study

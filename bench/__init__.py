@@ -1,0 +1,1 @@
+"""How much of a measurement is the stopwatch: the comparison of streaming clients."""

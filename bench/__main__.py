@@ -1,0 +1,326 @@
+"""How much of a measurement is the stopwatch: streaming clients against a server that keeps an exact schedule.
+
+``make bench`` runs all of it; ``python -m bench --quick`` a minute of it. Every client measures the same streams, one
+after another within each cell and in another order in each repetition, so that what the machine does meanwhile falls on
+all. What a client says is compared, stream by stream, with what the server really did; how late the server itself was
+stands beside it. Results go to results/bench/stopwatch.json and stopwatch.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from samebytes import client_process, machine, sse, stats, stopwatch, stream
+from samebytes.record import write_atomic
+from samebytes.stopwatch import Bench, Cell, Pass
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+ENGINE = ROOT / ".venv" / "engine" / "bin" / "python"
+FIRST_S = 0.05
+CHUNKS = 200
+TOKENS = {"1": "1", "1-6": "1,3,6,1,2,1,1,4"}
+INTERVALS_S = {1: 0.005, 16: 0.005, 64: 0.01, 256: 0.02}
+STAGGER_S = 1.0
+CLIENTS = ("floor", "samebytes", "vllm", "aiohttp", "openai")
+
+Measured = dict[str, Any]
+
+
+class Missing(Exception):
+    """A client that cannot run here, and why."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Where server and clients run: apart, where there is more than one core."""
+
+    client: int | None
+    server: int | None
+
+    @classmethod
+    def here(cls) -> Cores:
+        """Return the first two cores of this process."""
+        usable = sorted(os.sched_getaffinity(0))
+        return cls(usable[0], usable[1]) if len(usable) > 1 else cls(None, None)
+
+
+def compiled(folder: Path) -> dict[str, Path]:
+    """Compile server and floor.
+
+    Raises
+    ------
+    Missing
+        Where there is no C compiler.
+    """
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise Missing(
+            "the schedule server is written in C; install a compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)"
+        )
+    built = {}
+    for name in ("server", "floor"):
+        built[name] = folder / name
+        command = [compiler, "-O2", "-Wall", "-o", str(built[name]), str(HERE / f"{name}.c")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise Missing(f"{name}.c does not compile (it needs Linux 5.11 and glibc 2.35): {done.stderr[-500:]}")
+    return built
+
+
+@contextlib.contextmanager
+def serving(program: Path, cell: Cell, cores: Cores) -> Iterator[int]:
+    """Run the schedule server for one cell and yield its port."""
+    plan = [f"{FIRST_S * 1e6:.0f}", f"{cell.interval_s * 1e6:.0f}", str(cell.chunks), TOKENS[cell.tokens]]
+    pinned = [] if cores.server is None else [str(cores.server)]
+    with subprocess.Popen(
+        [program, *plan, *pinned], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        try:
+            yield int(server.stdout.readline())
+        finally:
+            server.kill()
+
+
+def forget(port: int) -> Measured:
+    """Return the server's log and empty it."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/forget") as answer:
+        log: Measured = json.loads(answer.read())
+    return log
+
+
+class Peer:
+    """A client in a process of its own, pinned to its core and kept for the whole run."""
+
+    def __init__(self, name: str, cores: Cores) -> None:
+        python, path = Path(sys.executable), ""
+        if name != "samebytes":
+            if not ENGINE.exists():
+                raise Missing("needs the engine's environment: make engine")
+            python = ENGINE
+        if name == "vllm":
+            found = sorted(
+                ENGINE.parents[1].glob("lib/python*/site-packages/vllm/benchmarks/lib/endpoint_request_func.py")
+            )
+            if not found:
+                raise Missing("this vLLM has no benchmarks/lib/endpoint_request_func.py")
+            path = str(found[0])
+        # not inherited: OPENAI_API_KEY and the like, which openai and vLLM read
+        env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+        self.name = name
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._process = subprocess.Popen(
+            [python, HERE / "peers.py", name, *([path] if path else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env=env,
+        )
+        if cores.client is not None:
+            os.sched_setaffinity(self._process.pid, {cores.client})
+        try:
+            self.versions: dict[str, str] = self._hear()
+        except BaseException:
+            self.close()
+            raise
+
+    def measure(self, cell: Cell, port: int) -> Measured:
+        """Measure one pass."""
+        assert self._process.stdin is not None
+        told = {"port": port, "streams": cell.streams, "stagger_s": cell.stagger_s}
+        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.flush()
+        return self._hear()
+
+    def _hear(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            said = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+            raise Missing(f"{self.name} ended: {said[-1] if said else 'it said nothing'}")
+        heard: dict[str, Any] = json.loads(line)
+        return heard
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+class Floor:
+    """The C reader, read out with this project's own parser."""
+
+    name = "floor"
+
+    def __init__(self, program: Path, cores: Cores) -> None:
+        self.versions: dict[str, str] = {}
+        self._program = program
+        self._pinned = [] if cores.client is None else [str(cores.client)]
+
+    def measure(self, cell: Cell, port: int) -> Measured:
+        """Measure one pass."""
+        command = [self._program, str(port), str(cell.streams), f"{cell.stagger_s * 1e6:.0f}", *self._pinned]
+        out = subprocess.run(command, check=True, capture_output=True).stdout
+        first, *rest = out.split(b"\n", cell.streams + 1)
+        found: Measured = json.loads(first)
+        heads = [json.loads(line) for line in rest[:-1]]
+        data = rest[-1]
+        found["streams"] = []
+        for head in heads:
+            reads = []
+            for at, size in head["reads"]:
+                reads.append((at, data[:size]))
+                data = data[size:]
+            result = stream.StreamResult(id="p", workload="w", scheduled=head["scheduled"], sent=head["sent"])
+            response = client_process.parse(reads, closed=True)
+            stream.read(sse.decode(response.body), result, complete=response.complete)
+            request = stream.to_request(result, result.scheduled)
+            found["streams"].append(
+                {"stream": head["stream"], "scheduled": head["scheduled"], "ttft_s": request.ttft_s}
+                | {"decode_tok_s": request.decode_tok_s}
+            )
+        return found
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measured) -> Pass:
+    """Compare what a client said with what the server did."""
+    tokens = [int(count) for count in TOKENS[cell.tokens].split(",")]
+    total = sum(tokens[i % len(tokens)] for i in range(cell.chunks))
+    truth = {one["stream"]: one for one in log["streams"]}
+    if sorted(truth) != list(range(cell.streams)):
+        raise RuntimeError(f"{client}: the server saw {len(truth)} of {cell.streams} streams")
+    ttft, rates = [], []
+    for said in measured["streams"]:
+        one = truth[said["stream"]]
+        ttft.append(said["ttft_s"] - (one["sends"][0] - one["received"]))
+        true_rate = (total - tokens[0]) / (one["sends"][-1] - one["sends"][0])
+        rates.append(said["decode_tok_s"] / true_rate - 1)
+    late = [
+        at - one["received"] - FIRST_S - i * cell.interval_s
+        for one in log["streams"]
+        for i, at in enumerate(one["sends"])
+    ]
+    starts = [truth[said["stream"]]["received"] - said["scheduled"] for said in measured["streams"]]
+    return Pass(
+        client=client,
+        cell=cell,
+        repeat=repeat,
+        ttft_error_p50_s=stats.median(ttft),
+        ttft_error_p99_s=stats.percentile(ttft, 99),
+        rate_error_p50=stats.median(rates),
+        rate_error_worst=max(rates, key=abs),
+        cpu_per_chunk_s=measured["cpu_s"] / (cell.streams * cell.chunks),
+        cpu_share=measured["cpu_s"] / measured["wall_s"],
+        lag_p99_s=measured.get("lag_p99_s"),
+        send_delay_p99_s=stats.percentile(starts, 99),
+        server_late_p50_s=stats.median(late),
+        server_late_p99_s=stats.percentile(late, 99),
+        server_stalls=log["stalls"],
+    )
+
+
+def cells(streams: Sequence[int], quick: bool) -> list[Cell]:
+    """Return what is measured, the quickest first."""
+    chunks = 40 if quick else CHUNKS
+    kinds = [(0.0, "1")] if quick else [(0.0, "1"), (STAGGER_S, "1"), (0.0, "1-6")]
+    return [
+        Cell(streams=n, interval_s=INTERVALS_S[n], chunks=chunks, stagger_s=stagger, tokens=tokens)
+        for stagger, tokens in kinds
+        for n in streams
+    ]
+
+
+def main() -> None:
+    """Measure, and write the result."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one level of streams, 40 chunks, one repetition")
+    parser.add_argument("--streams", type=int, nargs="+", choices=INTERVALS_S, help="levels; default: all")
+    parser.add_argument("--clients", nargs="+", choices=CLIENTS, help="default: all")
+    parser.add_argument("--repeats", type=int, help="default: 3, with --quick 1")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "bench", help="folder for the result")
+    told = parser.parse_args()
+    streams = told.streams or ([16] if told.quick else list(INTERVALS_S))
+    with tempfile.TemporaryDirectory() as folder:
+        bench = run(
+            compiled(Path(folder)),
+            cells(streams, told.quick),
+            told.clients or CLIENTS,
+            told.repeats or (1 if told.quick else 3),
+            quick=told.quick,
+        )
+    stopwatch.write(told.out / stopwatch.FILE, bench)
+    text = stopwatch.markdown(bench)
+    write_atomic(told.out / "stopwatch.md", text)
+    print(text)
+    print(f"written: {told.out / stopwatch.FILE}")
+
+
+def run(
+    programs: Mapping[str, Path], wanted: Sequence[Cell], clients: Sequence[str], repeats: int, *, quick: bool
+) -> Bench:
+    """Measure every cell with every client, ``repeats`` times, interleaved."""
+    cores = Cores.here()
+    peers: list[Peer | Floor] = []
+    missing: dict[str, str] = {}
+    for name in clients:
+        try:
+            peers.append(Floor(programs["floor"], cores) if name == "floor" else Peer(name, cores))
+        except Missing as error:
+            missing[name] = str(error)
+    passes: list[Pass] = []
+    try:
+        with tqdm(total=repeats * len(wanted) * len(peers), unit="pass", disable=None) as progress:
+            for repeat in range(repeats):
+                for cell in wanted:
+                    # another one first each time: nobody always has the fresh server
+                    order = peers[repeat % len(peers) :] + peers[: repeat % len(peers)]
+                    with serving(programs["server"], cell, cores) as port:
+                        for peer in order:
+                            progress.set_description(f"{cell.streams} streams, {peer.name}")
+                            forget(port)
+                            measured = peer.measure(cell, port)
+                            passes.append(judged(cell, peer.name, repeat, measured, forget(port)))
+                            progress.update()
+    finally:
+        for peer in peers:
+            peer.close()
+    this = machine.info()
+    return Bench(
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        quick=quick,
+        machine={"cpu": this.cpu, "cores": this.cpu_cores, "os": this.os},
+        versions={peer.name: peer.versions for peer in peers},
+        missing=missing,
+        passes=passes,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""How much of a measurement is the stopwatch: the bench's result, and real engines' own clocks beside the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samebytes import definitions, exhibit, paths, prose, stats, stopwatch
+from samebytes.bookdata import Measured
+from samebytes.exhibit import Origin
+from samebytes.pages import common
+from samebytes.prose import Html, code, count, given, html, join, number, paragraph, percent
+from samebytes.record import Pass, Request
+from samebytes.stopwatch import Bench, Cell
+
+SOURCE = f"results/bench/{stopwatch.FILE}"
+
+CLIENTS = {
+    "floor": "a reader in C that does nothing else",
+    "samebytes": "this project’s client",
+    "vllm": "the request function of vllm bench serve",
+    "aiohttp": "bare aiohttp on uvloop, parsed afterwards",
+    "openai": "ordinary streaming with openai",
+    "guidellm": "GuideLLM",
+    "aiperf": "AIPerf",
+}
+
+
+def measured() -> Bench | None:
+    """Return the bench's result; None where it was not run, or only as a trial."""
+    found = stopwatch.load(paths.bench() / stopwatch.FILE)
+    return None if found is None or found.quick else found
+
+
+def conclusion(bench: Bench | None) -> Html:
+    """Return how far this project's client was off on the fullest load, beside the best of the others."""
+    if bench is None:
+        return paragraph("Not measured yet. To measure it: {}.", code("make bench"))
+    cell = max(bench.cells, key=lambda c: (c.streams, -c.stagger_s, c.tokens == "1"))
+    mine = bench.values(cell, "samebytes", lambda p: p.ttft_error_p99_s)
+    rate = bench.values(cell, "samebytes", lambda p: p.rate_error_worst)
+    cpu = bench.values(cell, "samebytes", lambda p: p.cpu_per_chunk_s)
+    if not mine or not rate:
+        return Html()
+    return paragraph(
+        "With {} at once, this project’s client reports the first token {} late in the worst of a hundred streams, and "
+        "a decode rate that is {} off in the worst one. {} The server itself was {} late, the worst time in a hundred.",
+        html("{} streams", count(cell.streams, source=SOURCE)),
+        number(stats.median(mine), 1, "ms", source=SOURCE, scale=1000),
+        percent(max(map(abs, rate)), 2, source=SOURCE),
+        html("It spends {} of CPU on a chunk.", number(stats.median(cpu), 0, "µs", source=SOURCE, scale=1e6))
+        if cpu
+        else Html(),
+        number(bench.lateness(cell), 1, "ms", source=SOURCE, scale=1000),
+    )
+
+
+def who(bench: Bench | None) -> Html:
+    """Return who was compared, in which version, and who could not be."""
+    if bench is None:
+        return Html()
+    items = [
+        html("{}: {} {}", code(name), CLIENTS.get(name, name), _versions(bench.versions.get(name, {})))
+        for name in dict.fromkeys(p.client for p in bench.passes)
+    ]
+    items += [
+        html("{}: not measured: {}", code(name), given(why, source=SOURCE)) for name, why in bench.missing.items()
+    ]
+    return prose.bullets(items)
+
+
+def _versions(found: dict[str, str]) -> Html:
+    return html("({})", given(stopwatch.versions(found), source=SOURCE)) if found else Html()
+
+
+def tables(bench: Bench | None) -> Html:
+    """Return a table for each kind of load."""
+    return join(_table(bench, i, cell) for i, cell in enumerate(bench.cells)) if bench else Html()
+
+
+def _table(bench: Bench, index: int, cell: Cell) -> Html:
+    rows, data = [], []
+    for client in bench.clients(cell):
+        shown, raw = [], {}
+        for name, of, digits, scale in stopwatch.COLUMNS:
+            values = bench.values(cell, client, of)
+            shown.append(_spread(values, digits, scale))
+            raw[name] = stats.median(values) if values else None
+        rows.append([code(client), *shown])
+        data.append({"client": client, **raw})
+    return exhibit.table(
+        f"stopwatch-{index}",
+        html("{}. {}", given(stopwatch.title(cell), source=SOURCE), stopwatch.LEGEND),
+        ["client", *(name for name, *_ in stopwatch.COLUMNS)],
+        rows,
+        _origin(bench),
+        data=data,
+    )
+
+
+def _spread(values: Sequence[float], digits: int, scale: float) -> Html:
+    if not values:
+        return number(None, source=SOURCE, missing="not measured for the client alone")
+    low, mid, high = (number(v, digits, source=SOURCE, scale=scale) for v in _extent(values))
+    return html("{} <small>{} to {}</small>", mid, low, high) if len(values) > 1 else mid
+
+
+def _extent(values: Sequence[float]) -> tuple[float, float, float]:
+    return min(values), stats.median(values), max(values)
+
+
+def _origin(bench: Bench) -> Origin:
+    return Origin(
+        records=(SOURCE,),
+        machine=", ".join(str(value) for value in bench.machine.values()),
+        vllm=bench.versions.get("vllm", {}).get("vllm"),
+        date=bench.date[:10],
+        commit=None,
+        command="make bench",
+    )
+
+
+# -- a real engine's own clock ----------------------------------------------------------------------------------------
+
+
+def agreement(found: Measured) -> Html:
+    """Return what the client timed beside what the engine's own histograms hold, for every pass of a study.
+
+    Means over a pass, since a histogram's sum and count give no more. Passes with a request that failed are left out:
+    the engine counts it and the client does not.
+    """
+    rows, data = [], []
+    for record in found.records:
+        for p in record.passes:
+            clocks = both(p)
+            if clocks is None:
+                continue
+            source = f"results/{found.name}/{record.label}.json"
+            ttft, engine_ttft, decode, engine_decode = clocks
+            rows.append(
+                [
+                    html("{} <small>{}</small>", code(record.label), p.kind),
+                    count(len(p.requests), source=source),
+                    number(ttft, 2, source=source, scale=1000),
+                    number(engine_ttft, 2, source=f"vllm:time_to_first_token_seconds: {source}", scale=1000),
+                    number(ttft - engine_ttft, 2, source=source, scale=1000),
+                    number(decode, 3, source=source),
+                    number(engine_decode, 3, source=f"vllm:request_decode_time_seconds: {source}"),
+                    percent(decode / engine_decode - 1, 3, source=source),
+                ]
+            )
+            data.append(
+                {"run": record.label, "kind": p.kind, "requests": len(p.requests), "ttft_s": ttft}
+                | {"engine_ttft_s": engine_ttft, "decode_s": decode, "engine_decode_s": engine_decode}
+            )
+    if not rows:
+        return Html()
+    return exhibit.table(
+        f"clocks-{found.name}",
+        html(
+            "{}: means over each pass by the client’s clock and by the engine’s own",
+            given(found.title, source=f"studies/{found.name}.yaml"),
+        ),
+        ["pass", "requests", "TTFT, ms", "engine’s", "difference", "decode, s", "engine’s", "difference"],
+        rows,
+        exhibit.origin(found),
+        data=data,
+    )
+
+
+def both(p: Pass) -> tuple[float, float, float, float] | None:
+    """Return a pass's mean TTFT and decode time in seconds, each by the client and by the engine; None where unknown.
+
+    The engine's are its histograms' sums over their counts.
+    """
+    waits = [r.ttft_s for r in p.requests]
+    times = [decode_s(r) for r in p.requests]
+    if p.voided is not None or any(r.status != "ok" for r in p.requests):
+        return None
+    sides: list[float] = []
+    for values, name in ((waits, "ttft"), (times, "decode_time")):
+        known = [value for value in values if value is not None]
+        total, counted = p.metrics.get(f"{name}_sum"), p.metrics.get(f"{name}_count")
+        if not known or len(known) != len(values) or not total or counted != len(known):
+            return None
+        sides += [sum(known) / len(known), total / counted]
+    return sides[0], sides[1], sides[2], sides[3]
+
+
+def decode_s(request: Request) -> float | None:
+    """Return the time from the first text to the chunk with the finish reason, in seconds."""
+    if request.finish_s is None or request.first_text_s is None:
+        return None
+    return request.finish_s - request.first_text_s
+
+
+def agreed(found: Sequence[Measured]) -> Html:
+    """Return how far the two clocks are apart over all passes."""
+    clocks = [c for study in found for record in study.records for p in record.passes if (c := both(p)) is not None]
+    if not clocks:
+        return Html()
+    source = f"every whole pass of results/{', '.join(study.name for study in found)}"
+    apart = [1000 * (ttft - engine) for ttft, engine, _, _ in clocks]
+    rates = [abs(decode / engine - 1) for *_, decode, engine in clocks]
+    return paragraph(
+        "On real engines, over {} passes: the mean TTFT that the client reports differs from the engine’s own by {} "
+        "to {} ms (median {}), and the mean decode time is at most {} from it.",
+        count(len(clocks), source=source),
+        number(min(apart), 1, source=source),
+        number(max(apart), 1, source=source),
+        number(stats.median(apart), 1, source=source),
+        percent(max(rates), 2, source=source),
+    )
+
+
+def limits() -> Html:
+    """Return when a pass is called client-bound, and which passes are."""
+    return paragraph(
+        "A pass in which the client used more than {} of one core, or in which its loop was more than {} late one time "
+        "in a hundred, is marked client-bound: its figures may be the client’s, not the server’s.",
+        percent(definitions.CLIENT_BUSY, 0, source="samebytes.definitions.CLIENT_BUSY"),
+        number(definitions.CLIENT_LATE_S, 0, "ms", source="samebytes.definitions.CLIENT_LATE_S", scale=1000),
+    )
+
+
+def bound(found: Sequence[Measured]) -> Html:
+    """Return how many passes are client-bound, and which."""
+    passes = [(study, row) for study in found for row in study.summary.passes]
+    marked = [(study, row) for study, row in passes if row.client_bound]
+    source = "every pass"
+    return join(
+        [
+            paragraph("Of the passes shown on these pages: {}.", prose.of(len(marked), len(passes), source=source)),
+            prose.bullets([html("{} in {}", common.run(row), code(study.name)) for study, row in marked]),
+        ]
+    )

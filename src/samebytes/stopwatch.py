@@ -1,0 +1,181 @@
+"""How much of a measurement is the stopwatch: what `make bench` writes.
+
+Pure. The bench (bench/) measures streaming clients against a server that keeps an exact schedule; the report reads what
+it left in results/bench/stopwatch.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from samebytes import stats
+from samebytes.errors import RecordError
+from samebytes.record import Part, write_atomic
+
+FILE = "stopwatch.json"
+"""What `make bench` writes into results/bench."""
+
+
+class Cell(BaseModel):
+    """One kind of load: so many streams that a server answers on one schedule."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    streams: int
+    interval_s: float
+    """From one text chunk to the next."""
+    chunks: int
+    """Text chunks of an answer."""
+    stagger_s: float
+    """Over how long the requests are spread evenly; 0: all at one instant."""
+    tokens: Literal["1", "1-6"]
+    """Tokens of a chunk."""
+
+
+class Pass(Part):
+    """What one client measured once, against what the server did. Errors: what the client says, less the truth."""
+
+    client: str
+    cell: Cell
+    repeat: int
+    ttft_error_p50_s: float
+    ttft_error_p99_s: float
+    """Over the streams, each against its own request's arrival and first text at the server."""
+    rate_error_p50: float
+    rate_error_worst: float
+    """Decode rate over the true one, less one: median, and that of the stream which is furthest off."""
+    cpu_per_chunk_s: float | None
+    """CPU of the client while the streams ran. Null: not measured for it alone."""
+    cpu_share: float | None
+    """CPU seconds of the client per second. Null: not measured for it alone."""
+    lag_p99_s: float | None
+    """Lateness of its event loop. Null: only samebytes samples it."""
+    send_delay_p99_s: float | None
+    """From when a request was due to when the server had it. Null: the client does not say when that was."""
+    server_late_p50_s: float
+    server_late_p99_s: float
+    """How late the server itself sent, against its schedule."""
+    server_stalls: int
+    """How often a socket was full, because the client did not read."""
+
+
+class Bench(Part):
+    """One run of the bench."""
+
+    date: str
+    """UTC."""
+    quick: bool
+    """Whether it was cut short for a trial."""
+    machine: dict[str, str | int | float | None]
+    versions: dict[str, dict[str, str]]
+    """By client."""
+    missing: dict[str, str]
+    """Clients that could not run, each with why."""
+    passes: list[Pass]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Kinds of load in the order of measuring."""
+        return list(dict.fromkeys(p.cell for p in self.passes))
+
+    def clients(self, cell: Cell) -> list[str]:
+        """Return who measured a cell, the floor first."""
+        return sorted({p.client for p in self.passes if p.cell == cell}, key=lambda name: (name != "floor", name))
+
+    def values(self, cell: Cell, client: str, of: Callable[[Pass], float | None]) -> list[float]:
+        """Return one quantity of a client's repetitions, those in which it was measured."""
+        found = (of(p) for p in self.passes if p.cell == cell and p.client == client)
+        return [value for value in found if value is not None]
+
+    def lateness(self, cell: Cell) -> float:
+        """Return the server's own p99 lateness in a cell: the median over all passes."""
+        return stats.median([p.server_late_p99_s for p in self.passes if p.cell == cell])
+
+
+def load(path: Path) -> Bench | None:
+    """Read a bench's result; None where there is none.
+
+    Raises
+    ------
+    RecordError
+        Where the file holds something else.
+    """
+    if not path.is_file():
+        return None
+    try:
+        return Bench.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise RecordError(f"{path.name} is no result of the bench: {error}") from None
+
+
+def write(path: Path, bench: Bench) -> None:
+    """Write a bench's result, a pass a line."""
+    head = bench.model_copy(update={"passes": []}).model_dump_json(indent=1)
+    passes = ",\n".join(f"  {p.model_dump_json()}" for p in bench.passes)
+    write_atomic(path, head.replace('"passes": []', f'"passes": [\n{passes}\n ]') + "\n")
+
+
+def spread(values: Sequence[float], digits: int, scale: float = 1, sign: str = "") -> str:
+    """Return a median with the least and the most, as text."""
+    if not values:
+        return "–"
+    low, mid, high = (f"{scale * v:{sign}.{digits}f}" for v in (min(values), stats.median(values), max(values)))
+    return mid if len(values) == 1 else f"{mid} ({low} to {high})"
+
+
+def markdown(bench: Bench) -> str:
+    """Return a bench's result as Markdown tables, one for each kind of load."""
+    trial = " **A short trial: these figures are no result.**" if bench.quick else ""
+    lines = [
+        "# How much of this is the stopwatch",
+        "",
+        f"{bench.date}, {', '.join(str(value) for value in bench.machine.values())}.{trial}",
+        "",
+        LEGEND,
+        "",
+        *(f"- {name}: {versions(found)}" for name, found in bench.versions.items() if found),
+        *(f"- {name}: not measured: {why}" for name, why in bench.missing.items()),
+    ]
+    for cell in bench.cells:
+        lines += ["", f"## {title(cell)}", "", f"| client | {' | '.join(name for name, *_ in COLUMNS)} |"]
+        lines.append("| --- |" + " ---: |" * len(COLUMNS))
+        for client in bench.clients(cell):
+            shown = (spread(bench.values(cell, client, of), digits, scale) for _, of, digits, scale in COLUMNS)
+            lines.append(f"| {client} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+LEGEND = (
+    "Each figure: the median over repetitions (least to most). TTFT error and decode-rate error: what the client says "
+    "less what the server did, over the streams. Server late: how late the server itself sent."
+)
+
+
+def versions(found: dict[str, str]) -> str:
+    """Return versions in one line."""
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def title(cell: Cell) -> str:
+    """Return what a cell is, in words."""
+    arrivals = f"spread over {cell.stagger_s:g} s" if cell.stagger_s else "at one instant"
+    tokens = "one token" if cell.tokens == "1" else f"{cell.tokens} tokens"
+    return f"{cell.streams} streams {arrivals}, {tokens} a chunk, a chunk every {1000 * cell.interval_s:g} ms"
+
+
+COLUMNS: tuple[tuple[str, Callable[[Pass], float | None], int, float], ...] = (
+    ("TTFT error p50, ms", lambda p: p.ttft_error_p50_s, 2, 1e3),
+    ("p99, ms", lambda p: p.ttft_error_p99_s, 2, 1e3),
+    ("decode-rate error p50, %", lambda p: p.rate_error_p50, 2, 1e2),
+    ("worst stream, %", lambda p: p.rate_error_worst, 2, 1e2),
+    ("CPU a chunk, µs", lambda p: p.cpu_per_chunk_s, 1, 1e6),
+    ("CPU cores", lambda p: p.cpu_share, 2, 1),
+    ("sent late p99, ms", lambda p: p.send_delay_p99_s, 2, 1e3),
+    ("server late p50, ms", lambda p: p.server_late_p50_s, 3, 1e3),
+    ("p99, ms", lambda p: p.server_late_p99_s, 3, 1e3),
+)
+"""Quantities: head, how it is found, digits, scale."""

@@ -1,0 +1,76 @@
+"""The bench: a schedule server that keeps its schedule, and the whole comparison on a few streams."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as bench
+from samebytes import stats, stopwatch
+from samebytes.stopwatch import Cell
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the schedule server needs a C compiler")
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return bench.compiled(tmp_path_factory.mktemp("bench"))
+
+
+def cell(streams: int = 4, stagger_s: float = 0.0, tokens: str = "1") -> Cell:
+    return Cell.model_validate(
+        {"streams": streams, "interval_s": 0.005, "chunks": 20, "stagger_s": stagger_s, "tokens": tokens}
+    )
+
+
+def test_the_server_keeps_its_schedule_and_says_when_it_sent(programs: dict[str, Path]) -> None:
+    cores = bench.Cores.here()
+    floor = bench.Floor(programs["floor"], cores)
+    with bench.serving(programs["server"], cell(tokens="1-6"), cores) as port:
+        measured = floor.measure(cell(tokens="1-6"), port)
+        log = bench.forget(port)
+        assert bench.forget(port)["streams"] == []
+    assert sorted(one["stream"] for one in log["streams"]) == [0, 1, 2, 3]
+    for one in log["streams"]:
+        assert len(one["sends"]) == 20
+        late = [at - one["received"] - bench.FIRST_S - 0.005 * i for i, at in enumerate(one["sends"])]
+        assert min(late) >= 0  # never early
+        assert stats.median(late) < 0.005
+    # 1, 3, 6, 1, 2, 1, 1, 4 tokens in turn, 48 in 20 chunks, the first of which is prefill
+    found = bench.judged(cell(tokens="1-6"), "floor", 0, measured, log)
+    assert abs(found.rate_error_p50) < 0.1
+    assert found.ttft_error_p50_s > -1e-4  # no client can have a token before it is sent
+
+
+def test_every_client_of_this_project_is_measured_on_the_same_streams(programs: dict[str, Path], tmp_path: Path) -> None:
+    wanted = [cell(), cell(stagger_s=0.1), cell(streams=1, tokens="1-6")]
+    found = bench.run(programs, wanted, ["floor", "samebytes"], 2, quick=True)
+    assert found.cells == wanted
+    assert len(found.passes) == 12
+    assert [p.client for p in found.passes[:2]] == ["floor", "samebytes"]
+    assert [p.client for p in found.passes[6:8]] == ["samebytes", "floor"]  # another one first in each repetition
+    for p in found.passes:
+        assert -1e-4 < p.ttft_error_p50_s < 0.1
+        assert abs(p.rate_error_p50) < 0.1
+        assert p.cpu_per_chunk_s is not None
+    assert "openai" in found.versions["samebytes"]
+    stopwatch.write(tmp_path / stopwatch.FILE, found)
+    assert stopwatch.load(tmp_path / stopwatch.FILE) == found
+
+
+def test_a_client_that_cannot_run_is_named_with_its_reason(
+    programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "ENGINE", tmp_path / "none")
+    found = bench.run(programs, [cell()], ["floor", "vllm"], 1, quick=True)
+    assert found.missing == {"vllm": "needs the engine's environment: make engine"}
+    assert {p.client for p in found.passes} == {"floor"}
+
+
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(bench.Missing, match="apt-get install gcc"):
+        bench.compiled(tmp_path)

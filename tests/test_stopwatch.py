@@ -1,0 +1,89 @@
+"""The bench's result: written, read, and shown as tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samebytes import stopwatch
+from samebytes.errors import RecordError
+from samebytes.stopwatch import Bench, Cell, Pass
+
+FULL = Cell(streams=256, interval_s=0.02, chunks=200, stagger_s=0.0, tokens="1")
+SPREAD = Cell(streams=16, interval_s=0.005, chunks=200, stagger_s=1.0, tokens="1-6")
+
+
+def a_pass(client: str, repeat: int = 0, cell: Cell = FULL, **changes: Any) -> Pass:
+    values: dict[str, Any] = {
+        "client": client,
+        "cell": cell,
+        "repeat": repeat,
+        "ttft_error_p50_s": 0.001,
+        "ttft_error_p99_s": 0.004,
+        "rate_error_p50": -0.001,
+        "rate_error_worst": -0.002,
+        "cpu_per_chunk_s": 15e-6,
+        "cpu_share": 0.2,
+        "lag_p99_s": None,
+        "send_delay_p99_s": 0.003,
+        "server_late_p50_s": 1e-6,
+        "server_late_p99_s": 0.0005,
+        "server_stalls": 0,
+    }
+    return Pass(**(values | changes))
+
+
+def a_bench(*passes: Pass, quick: bool = False) -> Bench:
+    return Bench(
+        date="2026-11-30T01:00:00+00:00",
+        quick=quick,
+        machine={"cpu": "a cpu", "cores": 2, "os": "Linux"},
+        versions={"samebytes": {"samebytes": "0.1", "openai": "3.0"}, "floor": {}},
+        missing={"aiperf": "does <not> start"},
+        passes=list(passes),
+    )
+
+
+def three() -> list[Pass]:
+    return [a_pass("samebytes", i, ttft_error_p99_s=t) for i, t in enumerate((0.006, 0.002, 0.004))]
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    bench = a_bench(*three(), a_pass("guidellm", cell=SPREAD, cpu_per_chunk_s=None))
+    stopwatch.write(tmp_path / "bench" / stopwatch.FILE, bench)
+    assert stopwatch.load(tmp_path / "bench" / stopwatch.FILE) == bench
+    assert stopwatch.load(tmp_path / "none") is None
+    lines = (tmp_path / "bench" / stopwatch.FILE).read_text().splitlines()
+    assert sum('"client":' in line for line in lines) == 4  # a pass a line
+
+
+def test_another_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"passes": []}')
+    with pytest.raises(RecordError, match=r"x\.json is no result of the bench"):
+        stopwatch.load(tmp_path / "x.json")
+
+
+def test_a_figure_is_the_median_with_the_least_and_the_most() -> None:
+    bench = a_bench(*three(), a_pass("floor"))
+    text = stopwatch.markdown(bench)
+    assert "## 256 streams at one instant, one token a chunk, a chunk every 20 ms" in text
+    assert "| samebytes | 1.00 (1.00 to 1.00) | 4.00 (2.00 to 6.00) | -0.10 (-0.10 to -0.10) |" in text
+    assert "| floor | 1.00 | 4.00 | -0.10 | -0.20 | 15.0 | 0.20 | 3.00 | 0.001 | 0.500 |" in text
+    assert text.index("| floor |") < text.index("| samebytes |")
+    assert "- samebytes: samebytes 0.1, openai 3.0" in text
+    assert "- aiperf: not measured: does <not> start" in text
+
+
+def test_what_was_not_measured_is_a_dash_and_a_trial_says_so() -> None:
+    text = stopwatch.markdown(a_bench(a_pass("guidellm", cell=SPREAD, cpu_per_chunk_s=None), quick=True))
+    assert "## 16 streams spread over 1 s, 1-6 tokens a chunk, a chunk every 5 ms" in text
+    assert "| -0.20 | – | 0.20 |" in text
+    assert "these figures are no result" in text
+    assert "these figures are no result" not in stopwatch.markdown(a_bench(a_pass("floor")))
+
+
+def test_the_servers_own_lateness_is_over_all_clients() -> None:
+    late = [a_pass(name, server_late_p99_s=t) for name, t in (("floor", 0.001), ("samebytes", 0.002), ("vllm", 0.009))]
+    assert a_bench(*late, a_pass("floor", cell=SPREAD)).lateness(FULL) == 0.002
