@@ -86,7 +86,8 @@ publish: venv browser ## the site in dist/site, for any static host (SAMEBYTES_B
 archive: venv ## records and tables as one file to deposit, in dist/
 	@$(BIN)/python -m samebytes.archive
 
-bench: venv engine ## how much of a measurement is the stopwatch: streaming clients compared (BENCH=--quick: a trial)
+bench: venv engine model ## how much of a measurement is the stopwatch: streaming clients compared (BENCH=--quick: a trial)
+	@for tool in guidellm aiperf; do tools/venv.sh $$tool || echo "bench goes on without $$tool"; done
 	@$(BIN)/python -m bench $(BENCH)
 
 lock: venv ## resolve the lock files anew

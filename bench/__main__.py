@@ -18,13 +18,14 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from bench.tools import TOOLS, Broken, Tool
 from samebytes import client_process, machine, sse, stats, stopwatch, stream
 from samebytes.record import write_atomic
 from samebytes.stopwatch import Bench, Cell, Pass
@@ -37,13 +38,9 @@ CHUNKS = 200
 TOKENS = {"1": "1", "1-6": "1,3,6,1,2,1,1,4"}
 INTERVALS_S = {1: 0.005, 16: 0.005, 64: 0.01, 256: 0.02}
 STAGGER_S = 1.0
-CLIENTS = ("floor", "samebytes", "vllm", "aiohttp", "openai")
+CLIENTS = ("floor", "samebytes", "vllm", "aiohttp", "openai", *TOOLS)
 
 Measured = dict[str, Any]
-
-
-class Missing(Exception):
-    """A client that cannot run here, and why."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +62,12 @@ def compiled(folder: Path) -> dict[str, Path]:
 
     Raises
     ------
-    Missing
+    Broken
         Where there is no C compiler.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise Missing(
+        raise Broken(
             "the schedule server is written in C; install a compiler (Debian, Ubuntu: apt-get install gcc libc6-dev)"
         )
     built = {}
@@ -79,7 +76,7 @@ def compiled(folder: Path) -> dict[str, Path]:
         command = [compiler, "-O2", "-Wall", "-o", str(built[name]), str(HERE / f"{name}.c")]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise Missing(f"{name}.c does not compile (it needs Linux 5.11 and glibc 2.35): {done.stderr[-500:]}")
+            raise Broken(f"{name}.c does not compile (it needs Linux 5.11 and glibc 2.35): {done.stderr[-500:]}")
     return built
 
 
@@ -112,14 +109,14 @@ class Peer:
         python, path = Path(sys.executable), ""
         if name != "samebytes":
             if not ENGINE.exists():
-                raise Missing("needs the engine's environment: make engine")
+                raise Broken("needs the engine's environment: make engine")
             python = ENGINE
         if name == "vllm":
             found = sorted(
                 ENGINE.parents[1].glob("lib/python*/site-packages/vllm/benchmarks/lib/endpoint_request_func.py")
             )
             if not found:
-                raise Missing("this vLLM has no benchmarks/lib/endpoint_request_func.py")
+                raise Broken("this vLLM has no benchmarks/lib/endpoint_request_func.py")
             path = str(found[0])
         # not inherited: OPENAI_API_KEY and the like, which openai and vLLM read
         env = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
@@ -156,7 +153,7 @@ class Peer:
             self._process.wait()
             self._errors.seek(0)
             said = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-            raise Missing(f"{self.name} ended: {said[-1] if said else 'it said nothing'}")
+            raise Broken(f"{self.name} ended: {said[-1] if said else 'it said nothing'}")
         heard: dict[str, Any] = json.loads(line)
         return heard
 
@@ -213,21 +210,28 @@ def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measur
     """Compare what a client said with what the server did."""
     tokens = [int(count) for count in TOKENS[cell.tokens].split(",")]
     total = sum(tokens[i % len(tokens)] for i in range(cell.chunks))
-    truth = {one["stream"]: one for one in log["streams"]}
-    if sorted(truth) != list(range(cell.streams)):
-        raise RuntimeError(f"{client}: the server saw {len(truth)} of {cell.streams} streams")
+    first, rate = {}, {}
+    for one in log["streams"]:
+        first[one["stream"]] = one["sends"][0] - one["received"]
+        rate[one["stream"]] = (total - tokens[0]) / (one["sends"][-1] - one["sends"][0])
+    if len(log["streams"]) != cell.streams or len(first) != cell.streams:
+        raise Broken(f"the server saw {len(log['streams'])} of {cell.streams} streams")
+    # a whole tool does not say which stream an answer was: it is held against the middle one
+    middle = (stats.median(list(first.values())), stats.median(list(rate.values())))
     ttft, rates = [], []
     for said in measured["streams"]:
-        one = truth[said["stream"]]
-        ttft.append(said["ttft_s"] - (one["sends"][0] - one["received"]))
-        true_rate = (total - tokens[0]) / (one["sends"][-1] - one["sends"][0])
+        number = said.get("stream")
+        true_first, true_rate = middle if number is None else (first[number], rate[number])
+        ttft.append(said["ttft_s"] - true_first)
         rates.append(said["decode_tok_s"] / true_rate - 1)
     late = [
         at - one["received"] - FIRST_S - i * cell.interval_s
         for one in log["streams"]
         for i, at in enumerate(one["sends"])
     ]
-    starts = [truth[said["stream"]]["received"] - said["scheduled"] for said in measured["streams"]]
+    received = {one["stream"]: one["received"] for one in log["streams"]}
+    delays = [received[said["stream"]] - said["scheduled"] for said in measured["streams"] if "scheduled" in said]
+    cpu_s, wall_s = measured["cpu_s"], measured["wall_s"]
     return Pass(
         client=client,
         cell=cell,
@@ -236,90 +240,146 @@ def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measur
         ttft_error_p99_s=stats.percentile(ttft, 99),
         rate_error_p50=stats.median(rates),
         rate_error_worst=max(rates, key=abs),
-        cpu_per_chunk_s=measured["cpu_s"] / (cell.streams * cell.chunks),
-        cpu_share=measured["cpu_s"] / measured["wall_s"],
+        cpu_per_chunk_s=None if cpu_s is None else cpu_s / (cell.streams * cell.chunks),
+        cpu_share=None if cpu_s is None else cpu_s / wall_s,
         lag_p99_s=measured.get("lag_p99_s"),
-        send_delay_p99_s=stats.percentile(starts, 99),
+        send_delay_p99_s=stats.percentile(delays, 99) if delays else None,
         server_late_p50_s=stats.median(late),
         server_late_p99_s=stats.percentile(late, 99),
         server_stalls=log["stalls"],
     )
 
 
-def cells(streams: Sequence[int], quick: bool) -> list[Cell]:
-    """Return what is measured, the quickest first."""
-    chunks = 40 if quick else CHUNKS
-    kinds = [(0.0, "1")] if quick else [(0.0, "1"), (STAGGER_S, "1"), (0.0, "1-6")]
+KINDS: dict[str, tuple[float, str]] = {"once": (0.0, "1"), "spread": (STAGGER_S, "1"), "several": (0.0, "1-6")}
+"""Arrivals and tokens of a chunk, by the name of the option."""
+
+
+def cells(streams: Sequence[int], kinds: Sequence[str], chunks: int) -> list[list[Cell]]:
+    """Return what is measured, kind after kind."""
     return [
-        Cell(streams=n, interval_s=INTERVALS_S[n], chunks=chunks, stagger_s=stagger, tokens=tokens)
-        for stagger, tokens in kinds
-        for n in streams
+        [
+            Cell.model_validate(
+                {
+                    "streams": n,
+                    "interval_s": INTERVALS_S[n],
+                    "chunks": chunks,
+                    "stagger_s": KINDS[kind][0],
+                    "tokens": KINDS[kind][1],
+                }
+            )
+            for n in streams
+        ]
+        for kind in kinds
     ]
+
+
+class Run:
+    """One run of the bench, whose result is complete up to the last finished repetition at any time.
+
+    Attributes
+    ----------
+    bench : Bench
+        What was measured so far.
+    """
+
+    def __init__(self, programs: Mapping[str, Path], clients: Sequence[str], folder: Path, *, quick: bool) -> None:
+        self._programs = programs
+        self._cores = Cores.here()
+        self._peers: list[Peer | Floor] = []
+        self._tools: list[Tool] = []
+        this = machine.info()
+        self.bench = Bench(
+            date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            quick=quick,
+            machine={"cpu": this.cpu, "cores": this.cpu_cores, "os": this.os},
+            versions={},
+            missing={},
+            passes=[],
+        )
+        for name in clients:
+            try:
+                if name in TOOLS:
+                    self._tools.append(Tool(name, ROOT, folder))
+                elif name == "floor":
+                    self._peers.append(Floor(programs["floor"], self._cores))
+                else:
+                    self._peers.append(Peer(name, self._cores))
+            except Broken as error:
+                self.bench.missing[name] = str(error)
+        for client in (*self._peers, *self._tools):
+            self.bench.versions[client.name] = client.versions
+
+    def close(self) -> None:
+        """End the clients' processes."""
+        for peer in self._peers:
+            peer.close()
+
+    def measure(self, groups: Sequence[Sequence[Cell]], repeats: int, save: Callable[[Bench], None]) -> None:
+        """Measure group after group, a few repetitions each.
+
+        Within a repetition all clients measure a cell before the next one begins. The whole tools come last, and only
+        where all requests start at once: they cannot spread them, and what they start would disturb the others.
+        """
+        at_once = [cell for group in groups for cell in group if not cell.stagger_s]
+        total = repeats * (sum(map(len, groups)) * len(self._peers) + len(at_once) * len(self._tools))
+        with tqdm(total=total, unit="pass", mininterval=1) as progress:
+            for group in groups:
+                for repeat in range(repeats):
+                    # another one first each time: nobody always has the fresh server
+                    turn = repeat % max(1, len(self._peers))
+                    self._repetition(group, self._peers[turn:] + self._peers[:turn], repeat, progress)
+                    save(self.bench)
+            for repeat in range(repeats):
+                self._repetition(at_once, self._tools, repeat, progress)
+                save(self.bench)
+
+    def _repetition(
+        self, group: Sequence[Cell], clients: Sequence[Peer | Floor | Tool], repeat: int, progress: tqdm[Any]
+    ) -> None:
+        for cell in group:
+            with serving(self._programs["server"], cell, self._cores) as port:
+                for client in clients:
+                    progress.set_description(f"{cell.streams} streams, {client.name}")
+                    if client.name not in self.bench.missing:
+                        self._pass(client, cell, repeat, port)
+                    progress.update()
+
+    def _pass(self, client: Peer | Floor | Tool, cell: Cell, repeat: int, port: int) -> None:
+        forget(port)
+        try:
+            measured = client.measure(cell, port)
+            self.bench.passes.append(judged(cell, client.name, repeat, measured, forget(port)))
+        except Broken as error:
+            self.bench.missing[client.name] = f"{stopwatch.title(cell)}: {error}"
 
 
 def main() -> None:
     """Measure, and write the result."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one level of streams, 40 chunks, one repetition")
+    parser = argparse.ArgumentParser(prog="make bench BENCH=... (python -m bench)", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a trial: 16 streams at once, 40 chunks, one repetition")
     parser.add_argument("--streams", type=int, nargs="+", choices=INTERVALS_S, help="levels; default: all")
-    parser.add_argument("--clients", nargs="+", choices=CLIENTS, help="default: all")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, help="at once, spread, several tokens; default: all")
+    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS, help="default: all")
     parser.add_argument("--repeats", type=int, help="default: 3, with --quick 1")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "bench", help="folder for the result")
     told = parser.parse_args()
     streams = told.streams or ([16] if told.quick else list(INTERVALS_S))
+    kinds = told.kinds or (["once"] if told.quick else list(KINDS))
+    groups = cells(streams, kinds, 40 if told.quick else CHUNKS)
+
+    def save(bench: Bench) -> None:
+        stopwatch.write(told.out / stopwatch.FILE, bench)
+        write_atomic(told.out / "stopwatch.md", stopwatch.markdown(bench))
+
     with tempfile.TemporaryDirectory() as folder:
-        bench = run(
-            compiled(Path(folder)),
-            cells(streams, told.quick),
-            told.clients or CLIENTS,
-            told.repeats or (1 if told.quick else 3),
-            quick=told.quick,
-        )
-    stopwatch.write(told.out / stopwatch.FILE, bench)
-    text = stopwatch.markdown(bench)
-    write_atomic(told.out / "stopwatch.md", text)
-    print(text)
-    print(f"written: {told.out / stopwatch.FILE}")
-
-
-def run(
-    programs: Mapping[str, Path], wanted: Sequence[Cell], clients: Sequence[str], repeats: int, *, quick: bool
-) -> Bench:
-    """Measure every cell with every client, ``repeats`` times, interleaved."""
-    cores = Cores.here()
-    peers: list[Peer | Floor] = []
-    missing: dict[str, str] = {}
-    for name in clients:
         try:
-            peers.append(Floor(programs["floor"], cores) if name == "floor" else Peer(name, cores))
-        except Missing as error:
-            missing[name] = str(error)
-    passes: list[Pass] = []
-    try:
-        with tqdm(total=repeats * len(wanted) * len(peers), unit="pass", disable=None) as progress:
-            for repeat in range(repeats):
-                for cell in wanted:
-                    # another one first each time: nobody always has the fresh server
-                    order = peers[repeat % len(peers) :] + peers[: repeat % len(peers)]
-                    with serving(programs["server"], cell, cores) as port:
-                        for peer in order:
-                            progress.set_description(f"{cell.streams} streams, {peer.name}")
-                            forget(port)
-                            measured = peer.measure(cell, port)
-                            passes.append(judged(cell, peer.name, repeat, measured, forget(port)))
-                            progress.update()
-    finally:
-        for peer in peers:
-            peer.close()
-    this = machine.info()
-    return Bench(
-        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        quick=quick,
-        machine={"cpu": this.cpu, "cores": this.cpu_cores, "os": this.os},
-        versions={peer.name: peer.versions for peer in peers},
-        missing=missing,
-        passes=passes,
-    )
+            run = Run(compiled(Path(folder)), told.clients, Path(folder), quick=told.quick)
+        except Broken as error:
+            sys.exit(f"bench: {error}")
+        with contextlib.closing(run), contextlib.suppress(KeyboardInterrupt):
+            run.measure(groups, told.repeats or (1 if told.quick else 3), save)
+    print(stopwatch.markdown(run.bench))
+    print(f"written: {told.out / stopwatch.FILE}")
 
 
 if __name__ == "__main__":

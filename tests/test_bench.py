@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
-
 from bench import __main__ as bench
+
 from samebytes import stats, stopwatch
-from samebytes.stopwatch import Cell
+from samebytes.stopwatch import Bench, Cell
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the schedule server needs a C compiler")
 
@@ -44,9 +45,18 @@ def test_the_server_keeps_its_schedule_and_says_when_it_sent(programs: dict[str,
     assert found.ttft_error_p50_s > -1e-4  # no client can have a token before it is sent
 
 
-def test_every_client_of_this_project_is_measured_on_the_same_streams(programs: dict[str, Path], tmp_path: Path) -> None:
+def measured(programs: dict[str, Path], wanted: list[Cell], clients: list[str], repeats: int, folder: Path) -> Bench:
+    run = bench.Run(programs, clients, folder, quick=True)
+    saved: list[int] = []
+    with contextlib.closing(run):
+        run.measure([wanted], repeats, lambda found: saved.append(len(found.passes)))
+    assert saved[-1] == len(run.bench.passes)  # an interrupted run keeps its whole repetitions
+    return run.bench
+
+
+def test_clients_are_measured_on_the_same_streams(programs: dict[str, Path], tmp_path: Path) -> None:
     wanted = [cell(), cell(stagger_s=0.1), cell(streams=1, tokens="1-6")]
-    found = bench.run(programs, wanted, ["floor", "samebytes"], 2, quick=True)
+    found = measured(programs, wanted, ["floor", "samebytes"], 2, tmp_path)
     assert found.cells == wanted
     assert len(found.passes) == 12
     assert [p.client for p in found.passes[:2]] == ["floor", "samebytes"]
@@ -64,13 +74,26 @@ def test_a_client_that_cannot_run_is_named_with_its_reason(
     programs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "ENGINE", tmp_path / "none")
-    found = bench.run(programs, [cell()], ["floor", "vllm"], 1, quick=True)
-    assert found.missing == {"vllm": "needs the engine's environment: make engine"}
+    monkeypatch.setattr(bench, "ROOT", tmp_path)
+    found = measured(programs, [cell()], ["floor", "vllm", "aiperf"], 1, tmp_path)
+    assert found.missing == {
+        "vllm": "needs the engine's environment: make engine",
+        "aiperf": "not installed: tools/venv.sh aiperf",
+    }
     assert {p.client for p in found.passes} == {"floor"}
+
+
+def test_levels_and_kinds_of_load() -> None:
+    once, spread, several = bench.cells([1, 256], ["once", "spread", "several"], 200)
+    assert [(c.streams, c.interval_s, c.stagger_s, c.tokens) for c in once] == [
+        (1, 0.005, 0.0, "1"),
+        (256, 0.02, 0.0, "1"),
+    ]
+    assert (spread[0].stagger_s, several[0].tokens) == (1.0, "1-6")
 
 
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(bench.Missing, match="apt-get install gcc"):
+    with pytest.raises(bench.Broken, match="apt-get install gcc"):
         bench.compiled(tmp_path)

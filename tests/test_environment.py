@@ -22,7 +22,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 GROUPS = PYPROJECT["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
-LOCKS = ["report", "engine", "openai2", "lab"]
+LOCKS = ["report", "engine", "openai2", "lab", "guidellm", "aiperf"]
 PYTHONS = ["3.11", "3.12", "3.13"]
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton", "intel-cmplr-lib-ur"}
 

@@ -14,3 +14,7 @@ compile --group pyproject.toml:lab --output-file requirements/lab.lock
 # an empty SAMEBYTES_TORCH_INDEX leaves the choice to uv's own configuration (UV_FIND_LINKS, UV_INDEX)
 compile --excludes requirements/engine.exclude requirements/engine.in --output-file requirements/engine.lock \
     ${SAMEBYTES_TORCH_INDEX:+--extra-index-url "$SAMEBYTES_TORCH_INDEX" --index-strategy unsafe-best-match}
+# an AIPerf or a GuideLLM of another version says other things: they are pinned in their .in
+compile requirements/aiperf.in --output-file requirements/aiperf.lock
+compile --excludes requirements/engine.exclude requirements/guidellm.in --output-file requirements/guidellm.lock \
+    ${SAMEBYTES_TORCH_INDEX:+--extra-index-url "$SAMEBYTES_TORCH_INDEX" --index-strategy unsafe-best-match}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install one environment exactly as its lock says: tools/venv.sh report|engine|openai2|lab
+# Install one environment exactly as its lock says: tools/venv.sh report|engine|openai2|lab|guidellm|aiperf
 #
 # Does nothing where the environment is complete and its lock unchanged. Otherwise builds it from nothing, so that
 # what an interrupted or older install left cannot stay.
@@ -47,7 +47,7 @@ if ! "$interpreter" -m venv "$venv"; then
     echo "$interpreter cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2
     exit 1
 fi
-if [ "$name" = engine ]; then
+if grep -q '^torch==.*+cpu' "$lock"; then
     # on its own, so that the extra index can serve nothing but torch
     torch=$(grep -o '^torch==[^ ;]*' "$lock")
     install "$torch" 2>/dev/null || install --index-url "$torch_index" "$torch"
