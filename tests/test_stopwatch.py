@@ -87,3 +87,9 @@ def test_what_was_not_measured_is_a_dash_and_a_trial_says_so() -> None:
 def test_the_servers_own_lateness_is_over_all_clients() -> None:
     late = [a_pass(name, server_late_p99_s=t) for name, t in (("floor", 0.001), ("samebytes", 0.002), ("vllm", 0.009))]
     assert a_bench(*late, a_pass("floor", cell=SPREAD)).lateness(FULL) == 0.002
+
+
+def test_heads_are_told_apart_and_hold_no_typed_number() -> None:
+    heads = [name for name, *_ in stopwatch.COLUMNS]
+    assert len(set(heads)) == len(heads)
+    assert not any(letter.isdigit() for letter in "".join(heads) + stopwatch.LEGEND)

@@ -151,7 +151,8 @@ def markdown(bench: Bench) -> str:
 
 LEGEND = (
     "Each figure: the median over repetitions (least to most). TTFT error and decode-rate error: what the client says "
-    "less what the server did, over the streams. Server late: how late the server itself sent."
+    "less what the server did, over the streams. Sent late: from when a request was due to when the server had it. "
+    "Server late: how late the server itself sent."
 )
 
 
@@ -168,14 +169,14 @@ def title(cell: Cell) -> str:
 
 
 COLUMNS: tuple[tuple[str, Callable[[Pass], float | None], int, float], ...] = (
-    ("TTFT error p50, ms", lambda p: p.ttft_error_p50_s, 2, 1e3),
-    ("p99, ms", lambda p: p.ttft_error_p99_s, 2, 1e3),
-    ("decode-rate error p50, %", lambda p: p.rate_error_p50, 2, 1e2),
-    ("worst stream, %", lambda p: p.rate_error_worst, 2, 1e2),
+    ("TTFT error, ms, median", lambda p: p.ttft_error_p50_s, 2, 1e3),
+    ("TTFT error, ms, worst of a hundred", lambda p: p.ttft_error_p99_s, 2, 1e3),
+    ("decode-rate error, %, median", lambda p: p.rate_error_p50, 2, 1e2),
+    ("decode-rate error, %, worst stream", lambda p: p.rate_error_worst, 2, 1e2),
     ("CPU a chunk, µs", lambda p: p.cpu_per_chunk_s, 1, 1e6),
     ("CPU cores", lambda p: p.cpu_share, 2, 1),
-    ("sent late p99, ms", lambda p: p.send_delay_p99_s, 2, 1e3),
-    ("server late p50, ms", lambda p: p.server_late_p50_s, 3, 1e3),
-    ("p99, ms", lambda p: p.server_late_p99_s, 3, 1e3),
+    ("sent late, ms, worst of a hundred", lambda p: p.send_delay_p99_s, 2, 1e3),
+    ("server late, ms, median", lambda p: p.server_late_p50_s, 3, 1e3),
+    ("server late, ms, worst of a hundred", lambda p: p.server_late_p99_s, 3, 1e3),
 )
 """Quantities: head, how it is found, digits, scale."""
