@@ -211,11 +211,15 @@ def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measur
     tokens = [int(count) for count in TOKENS[cell.tokens].split(",")]
     total = sum(tokens[i % len(tokens)] for i in range(cell.chunks))
     first, rate = {}, {}
-    for one in log["streams"]:
+    streams = [one for one in log["streams"] if one["stream"] >= 0]  # the others are a tool's own probes
+    sent = [len(one["sends"]) for one in streams]
+    if sent != [cell.chunks] * cell.streams:
+        raise Broken(f"the server sent {sum(sent)} chunks on {len(sent)} streams, not {cell.chunks} on {cell.streams}")
+    for one in streams:
         first[one["stream"]] = one["sends"][0] - one["received"]
         rate[one["stream"]] = (total - tokens[0]) / (one["sends"][-1] - one["sends"][0])
-    if len(log["streams"]) != cell.streams or len(first) != cell.streams:
-        raise Broken(f"the server saw {len(log['streams'])} of {cell.streams} streams")
+    if len(first) != cell.streams:
+        raise Broken(f"the server saw {len(first)} prompts on {cell.streams} streams")
     # a whole tool does not say which stream an answer was: it is held against the middle one
     middle = (stats.median(list(first.values())), stats.median(list(rate.values())))
     ttft, rates = [], []
@@ -225,11 +229,9 @@ def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measur
         ttft.append(said["ttft_s"] - true_first)
         rates.append(said["decode_tok_s"] / true_rate - 1)
     late = [
-        at - one["received"] - FIRST_S - i * cell.interval_s
-        for one in log["streams"]
-        for i, at in enumerate(one["sends"])
+        at - one["received"] - FIRST_S - i * cell.interval_s for one in streams for i, at in enumerate(one["sends"])
     ]
-    received = {one["stream"]: one["received"] for one in log["streams"]}
+    received = {one["stream"]: one["received"] for one in streams}
     delays = [received[said["stream"]] - said["scheduled"] for said in measured["streams"] if "scheduled" in said]
     cpu_s, wall_s = measured["cpu_s"], measured["wall_s"]
     return Pass(

@@ -165,7 +165,8 @@ def title(cell: Cell) -> str:
     """Return what a cell is, in words."""
     arrivals = f"spread over {cell.stagger_s:g} s" if cell.stagger_s else "at one instant"
     tokens = "one token" if cell.tokens == "1" else f"{cell.tokens} tokens"
-    return f"{cell.streams} streams {arrivals}, {tokens} a chunk, a chunk every {1000 * cell.interval_s:g} ms"
+    streams = "one stream" if cell.streams == 1 else f"{cell.streams} streams"
+    return f"{streams} {arrivals}, {tokens} a chunk, a chunk every {1000 * cell.interval_s:g} ms"
 
 
 COLUMNS: tuple[tuple[str, Callable[[Pass], float | None], int, float], ...] = (
