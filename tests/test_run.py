@@ -270,7 +270,7 @@ def test_a_missing_model_stops_before_anything_starts(here: Project, measure: Me
 
 def test_a_study_for_a_gpu_names_those_for_any_machine(here: Project, measure: Measure) -> None:
     here.study("big", device="gpu")
-    with pytest.raises(UsageError, match=r"needs a GPU .*: cpu-smollm2-135m, quick"):
+    with pytest.raises(UsageError, match=r"needs a GPU .*: cpu-dtype, cpu-smollm2-135m, quick"):
         measure(config="baseline", study="big")
     assert here.engine_pids() == []
 

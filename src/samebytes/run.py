@@ -572,15 +572,17 @@ def is_complete(kept: Record, plan: Plan) -> bool:
 
 
 def check(plan: Plan) -> None:
-    """Refuse what `measure` would refuse for the record that lies there, without asking engine or model.
+    """Refuse what `measure` would refuse for the port and the record that lies there, without asking engine or model.
 
     Raises
     ------
     UsageError
-        Where another run is writing that record.
+        Where the port is busy, or another run is writing that record.
     RecordError
         Where it was measured with other settings.
     """
+    if plan.port and not plan.base_url:
+        server.check_port(plan.port)
     if not plan.record_path.exists():
         return
     with _lock(plan.record_path):
