@@ -185,13 +185,13 @@ class Floor:
         first, *rest = out.split(b"\n", cell.streams + 1)
         found: Measured = json.loads(first)
         heads = [json.loads(line) for line in rest[:-1]]
-        data = rest[-1]
+        data, at_byte = rest[-1], 0
         found["streams"] = []
         for head in heads:
             reads = []
             for at, size in head["reads"]:
-                reads.append((at, data[:size]))
-                data = data[size:]
+                reads.append((at, data[at_byte : at_byte + size]))
+                at_byte += size
             result = stream.StreamResult(id="p", workload="w", scheduled=head["scheduled"], sent=head["sent"])
             response = client_process.parse(reads, closed=True)
             stream.read(sse.decode(response.body), result, complete=response.complete)
