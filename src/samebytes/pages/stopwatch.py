@@ -43,7 +43,8 @@ def conclusion(bench: Bench | None) -> Html:
         return Html()
     return paragraph(
         "With {} at once, this project’s client reports the first token {} late in the worst of a hundred streams, and "
-        "a decode rate that is {} off in the worst one. {} The server itself was {} late, the worst time in a hundred.",
+        "a decode rate that is {} off in the worst one. {} The server itself was {} late, the worst time in "
+        "a hundred.{}",
         html("{} streams", count(cell.streams, source=SOURCE)),
         number(stats.median(mine), 1, "ms", source=SOURCE, scale=1000),
         percent(max(map(abs, rate)), 2, source=SOURCE),
@@ -51,7 +52,24 @@ def conclusion(bench: Bench | None) -> Html:
         if cpu
         else Html(),
         number(bench.lateness(cell), 1, "ms", source=SOURCE, scale=1000),
+        _others(bench, cell),
     )
+
+
+def _others(bench: Bench, cell: Cell) -> Html:
+    """Return how late the floor and the best of the other clients report the first token."""
+    late = {name: stats.median(bench.values(cell, name, lambda p: p.ttft_error_p99_s)) for name in bench.clients(cell)}
+    floor = late.pop("floor", None)
+    late.pop("samebytes")
+    best = min(late, key=lambda name: late[name], default=None)
+    parts = []
+    if best is not None:
+        shown = number(late[best], 1, "ms", source=SOURCE, scale=1000)
+        parts.append(html(" The best of the others, {}, reports the first token {} late.", code(best), shown))
+    if floor is not None:
+        shown = number(floor, 1, "ms", source=SOURCE, scale=1000)
+        parts.append(html(" For a reader that does nothing else it is {}.", shown))
+    return join(parts)
 
 
 def who(bench: Bench | None) -> Html:
