@@ -65,6 +65,13 @@ def test_a_load_that_needs_the_room(house: Path) -> None:
     assert "4.0" in text(capacity.waiting_chart(study))
 
 
+def test_the_longest_wait_is_that_of_a_request(house: Path) -> None:
+    study = measured(house, [with_leg("baseline", 33_760, 40.0, 3.0, 0.99), with_leg("fp8", 67_520, 10.0, 0.0, 0.7)])
+    # the waits are 40 s and 80 s, 10 s and 20 s; their 99th percentiles would be 79.6 s and 19.8 s
+    said = text(capacity.waiting_chart(study))
+    assert "baseline : median 60.0 s, longest 80.0 s; fp8 : median 15.0 s, longest 20.0 s" in said
+
+
 def test_without_a_leg_nothing_is_said_of_load(house: Path) -> None:
     study = measured(house, [a_record("baseline", ids=IDS), a_record("fp8", ids=IDS)])
     assert [capacity.load_conclusion(study), capacity.load_table(study), capacity.waiting_chart(study)] == ["", "", ""]
