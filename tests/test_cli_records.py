@@ -142,14 +142,34 @@ def test_a_study_without_records_is_named_with_those_that_have(study: Path, comm
 
 
 def test_tune_prints_the_flag_to_paste() -> None:
-    code, out, _ = invoke("tune", paths.results() / "h200-smollm2-135m")
+    code, out, _ = invoke("tune", paths.results() / "h200-smollm2-135m" / "ngram.json")
     assert code == 0
     assert "--speculative-config '{" in out
 
 
+def test_tune_takes_a_study_as_the_other_commands_do() -> None:
+    study = "h200-smollm2-135m"
+    code, out, _ = invoke("tune", study)
+    assert code == 0
+    assert out == invoke("tune", paths.results() / study)[1]
+    code, _, err = invoke("tune", "h200-smollm2")
+    assert code == 1
+    assert f"unknown study with records 'h200-smollm2'. Did you mean '{study}'? Valid: cpu-smollm2-135m, " in err
+    code, _, err = invoke("tune", paths.results() / study / "none.json")
+    assert code == 1
+    assert "none.json" in err
+
+
+@pytest.mark.parametrize("cost", ["inf", "nan", "0", "-1", "1e308", "1e-320"])
+def test_tune_refuses_a_cost_that_no_step_has(cost: str) -> None:
+    code, out, err = invoke("tune", paths.results() / "h200-smollm2-135m" / "ngram.json", "--cost", cost)
+    assert (code, out) == (1, "")
+    assert f"--cost {float(cost):g}: a finite number above 0 is needed, from 0.001 to 1000" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [([], "name records"), (["--transcripts", "mine.jsonl"], "--transcripts needs --tokenizer")],
+    [([], "name a study with records"), (["--transcripts", "mine.jsonl"], "--transcripts needs --tokenizer")],
 )
 def test_tune_says_what_it_lacks(arguments: list[str], words: str) -> None:
     code, _, err = invoke("tune", *arguments)

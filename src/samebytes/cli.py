@@ -18,6 +18,7 @@ from samebytes import (
     doctor,
     execute,
     markdown,
+    pagecheck,
     paths,
     probe,
     profile,
@@ -240,28 +241,31 @@ def diff_command(
     typer.echo(summary.to_json(found) if json else diff.text(found), nl=False)
 
 
-@app.command(name="tune", epilog="Example: samebytes tune results/cpu-smollm2-135m")
+@app.command(name="tune", epilog="Example: samebytes tune cpu-smollm2-135m")
 @_reported
 def tune_command(
-    records: Annotated[list[Path] | None, typer.Argument(help="Records, or folders of them.")] = None,
+    records: Annotated[
+        list[str] | None, typer.Argument(help="Studies with records in results/, records, or folders of them.")
+    ] = None,
     transcripts: Annotated[
         Path | None, typer.Option(help="Own traffic as JSON Lines: chat messages, or prompt and response.")
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json of the model that answered.")] = None,
     cost: Annotated[
         float | None,
-        typer.Option(help="Steps that verifying five tokens takes; measured if left out."),
+        typer.Option(help="Steps that verifying five tokens takes, above 0; measured if left out."),
     ] = None,
 ) -> None:
     """Replay n-gram speculation over recorded answers and print the best settings; no engine is started."""
+    places = [settings.records_at(text) for text in records or ()]
     if transcripts is not None:
         if tokenizer is None:
             raise UsageError("--transcripts needs --tokenizer: the tokenizer.json of the model that answered")
-        sweep = tune.of_transcripts(transcripts, tokenizer, records or (), cost)
-    elif records:
-        sweep = tune.of_records(records, cost)
+        sweep = tune.of_transcripts(transcripts, tokenizer, places, cost)
+    elif places:
+        sweep = tune.of_records(places, cost)
     else:
-        raise UsageError("name records (results/STUDY, or files in it), or own traffic with --transcripts")
+        raise UsageError("name a study with records, or records (files, folders), or own traffic with --transcripts")
     typer.echo(tune.text(sweep))
 
 
@@ -313,7 +317,10 @@ def profile_command(
 @_reported
 def book() -> None:
     """Build the site from the records in results/ and print its first page's path."""
-    typer.echo(str(bookbuild.build(paths.root())))
+    first = bookbuild.build(paths.root())
+    for heavy in pagecheck.heavy(paths.root() / "_build" / "html", bookbuild.pages(paths.root())):
+        typer.echo(f"note: {heavy}", err=True)
+    typer.echo(str(first))
 
 
 @app.command(name="doctor", epilog="Example: samebytes doctor --study h200-smollm2-135m")

@@ -414,6 +414,19 @@ def records_folder(study: str) -> Path:
     return paths.results() / study
 
 
+def records_at(text: str) -> Path:
+    """Return where records lie: the folder of a study that is named, else the record or folder at this path.
+
+    Raises
+    ------
+    UsageError
+        Where it is neither, with the studies that have records.
+    """
+    path, is_name = Path(text), "/" not in text and (paths.results() / text).is_dir()
+    # a record that is not there is for its reader to refuse
+    return path if not is_name and (path.exists() or path.suffix == ".json") else records_folder(text)
+
+
 def _plain(namespace: Mapping[str, object]) -> dict[str, object]:
     """Return a notebook's own variables of plain types: parameters are nothing else."""
     plain = (bool, int, float, str, list, dict, tuple, type(None))

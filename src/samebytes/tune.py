@@ -229,6 +229,18 @@ def _triple(settings: Settings) -> str:
     return ",".join(str(value) for value in settings)
 
 
+RATIOS = (0.001, 1000.0)
+"""Least and greatest cost that may be assumed; far beyond them a speed-up is no number any more."""
+
+
+def _assumed(ratio: float) -> StepCost:
+    """Return the cost that somebody assumes; raises `UsageError` for one that no step can have."""
+    least, greatest = RATIOS
+    if not least <= ratio <= greatest:  # so is nan
+        raise UsageError(f"--cost {ratio:g}: a finite number above 0 is needed, from {least:g} to {greatest:g}")
+    return assumed(ratio)
+
+
 def of_records(paths: Sequence[Path], ratio: float | None = None) -> Sweep:
     """Sweep over the answers of records.
 
@@ -242,7 +254,7 @@ def of_records(paths: Sequence[Path], ratio: float | None = None) -> Sweep:
     Raises
     ------
     UsageError
-        Where no record has answers with token ids.
+        Where no record has answers with token ids, or ``ratio`` is outside `RATIOS`.
     RecordError
         Where a named file is no record.
     """
@@ -268,7 +280,7 @@ def over(found: Sequence[Record], ratio: float | None = None, grid: Sequence[Set
     Raises
     ------
     UsageError
-        Where no run has answers with token ids.
+        Where no run has answers with token ids, or ``ratio`` is outside `RATIOS`.
     """
     plain = [r for r in found if not speculation.speculates(r)]
     speculated = [r for r in found if speculation.settings_of(r) is not None]
@@ -276,7 +288,7 @@ def over(found: Sequence[Record], ratio: float | None = None, grid: Sequence[Set
     if source is None:
         raise UsageError("no complete record with the token ids of prompts and answers among those named")
     if ratio is not None:
-        return Sweep(samples(source), assumed(ratio), grid)
+        return Sweep(samples(source), _assumed(ratio), grid)
     alike = [r for r in speculated if speculation.circumstances(r) == speculation.circumstances(source)]
     costs = [speculation.cost_of(r, speculation.plain_of(r, plain, source.config.name)) for r in alike]
     return Sweep(samples(source), speculation.pool([c for c in costs if c is not None]) or assumed(), grid)
@@ -527,8 +539,8 @@ def transcripts(path: Path, tokenizer: Path) -> list[Sample]:
 
 def of_transcripts(path: Path, tokenizer: Path, paths: Sequence[Path] = (), ratio: float | None = None) -> Sweep:
     """Sweep over own traffic; the step cost is that of records of one's own machine, a given ratio, or none at all."""
+    cost = assumed() if ratio is None else _assumed(ratio)
     answers = transcripts(path, tokenizer)
-    cost = assumed() if ratio is None else assumed(ratio)
     if paths and ratio is None:
         cost = of_records(paths).cost
     return Sweep(answers, cost)
