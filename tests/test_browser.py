@@ -33,7 +33,7 @@ from playwright.sync_api import (
 
 from conftest import ROOT
 from liveserver import Live, serving
-from samebytes import bookbuild, pdf, record
+from samebytes import bookbuild, bookdata, pagecheck, pdf, record
 
 pytestmark = pytest.mark.slow
 
@@ -217,6 +217,12 @@ def test_a_page_reads_without_scripts(site: str, without_scripts: BrowserContext
         for figure in article.locator("figure.interactive").all():
             assert len(figure.inner_text()) > 100, figure.get_attribute("id")
         assert visit.problems == []
+
+
+def test_no_page_is_heavy(built: Path) -> None:
+    if bookdata.this_machine() is not None:
+        pytest.skip("this machine's own study is on the pages, too")
+    assert list(pagecheck.heavy(built, PAGES)) == []
 
 
 def test_a_mark_shows_its_details_on_hover(site: str, wide: BrowserContext) -> None:

@@ -131,7 +131,8 @@ def test_a_page_weighs_its_scripts_and_styles_but_not_vega(tmp_path: Path) -> No
     )
     page.write_text(loads)
     assert pagecheck.weight(tmp_path, page, Page(page)) == len(loads) + 1100
-    assert list(pagecheck.problems(tmp_path, ["book/page"])) == []
+    assert list(pagecheck.heavy(tmp_path, ["book/page"])) == []
     (tmp_path / "_static/a.css").write_text("c" * pagecheck.PAGE_BYTES)
-    (problem,) = pagecheck.problems(tmp_path, ["book/page"])
-    assert problem.startswith("book/page.html weighs 1,501,")
+    (heavy,) = pagecheck.heavy(tmp_path, ["book/page"])
+    assert heavy.startswith("book/page.html weighs 1,501,")
+    assert list(pagecheck.problems(tmp_path, ["book/page"])) == [], "more studies make a page heavier, not wrong"

@@ -55,6 +55,16 @@ def test_a_page_reads_without_any_record(project: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_a_page_reads_over_ones_own_config_and_without_the_article(
+    project: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    shutil.rmtree(project / "results/rtx5090-qwen3-32b-awq")
+    for found in (a_record("baseline", ids=IDS), a_record("mine", ids=IDS, rate=20.0)):
+        record.save(found, project / "results/toy" / f"{found.label}.json")
+    assert "No study has records yet" not in run(page, monkeypatch)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_takes_what_a_record_says_as_data(project: Path, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     texts = {"rag/0": f"an answer {NASTY}", "creative/1": NASTY}
     hostile = a_record("ngram", ids=IDS, rate=20.0, texts=texts, replace={"code_edit/0": failed("code_edit/0", NASTY)})

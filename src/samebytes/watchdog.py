@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 MARKER = "SAMEBYTES_LAUNCH"
 GRACE_S = 8.0
-"""Most seconds between SIGTERM and SIGKILL: with the rest, all is over within 15."""
-KILL_S = 5.0
-"""Seconds that killed processes get to vanish (the kernel has to free a GPU's memory first)."""
+"""Most seconds between SIGTERM and SIGKILL: with the rest, all is over within 15 as a rule."""
+KILL_S = 60.0
+"""Most seconds that killed processes get to vanish: the kernel frees their memory first, which a busy host delays."""
 QUIET_S = 0.5
 """A process may have been forked and not yet have its new environment: look again for this long."""
 

@@ -85,8 +85,17 @@ def heading(found: Measured, page: str) -> Html:
 
 
 def nothing_measured() -> Html:
-    """Return what stands where no study has records."""
-    return paragraph("No study has records yet. To measure one: {}.", code("samebytes study NAME"))
+    """Return what stands where no study can be shown: none has records, or none of those that have ran the article's.
+
+    The pages follow the article's configs; another config stands beside them where its study ran them, too.
+    """
+    if not everything():
+        return paragraph("No study has records yet. To measure one: {}.", code("samebytes study NAME"))
+    return paragraph(
+        "No study here ran {} and, besides, {}: the pages follow these, and a config of your own stands beside them.",
+        code("baseline"),
+        join(map(code, ARTICLE_CONFIGS[1:]), " or "),
+    )
 
 
 def setup(found: Measured) -> Html:

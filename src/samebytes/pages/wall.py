@@ -207,7 +207,7 @@ def _bound_row(bound: Bound) -> dict[str, float]:
 def bounds_table(found: Sequence[Case]) -> Html:
     """Return the bound of every measured case."""
     if not found:
-        return common.nothing_measured()
+        return paragraph("No study here has a model whose shape and weights are known, so there is no bound.")
     rows, data = [], []
     for case in found:
         bound = case.bound
