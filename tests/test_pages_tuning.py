@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def content(block: str) -> dict[str, Any]:
 
 
 def blocks(found: list[Tuned]) -> list[str]:
-    parts = [tuning.tuner(found), tuning.flags(found), tuning.trial_result(found)]
+    parts = [tuning.tuner(found), tuning.flags(found), tuning.trial_result(found), tuning.cost_result(found)]
     each = (
         tuning.best_table,
         tuning.heat_map,
@@ -192,6 +193,37 @@ def test_the_cost_of_each_length_says_how_it_is_known(house: Path) -> None:
     assert f"nothing drafted {1000 * ngramfactory.NONE_S:.2f}" in said
 
 
+@pytest.mark.parametrize(
+    ("none_s", "gpu", "words"),
+    [
+        (0.010, None, "It grows with the tokens"),
+        (0.0121, None, "cost next to nothing"),
+        (0.030, None, "It decides the settings there"),
+        (0.030, "a card", "The likely reason is that graphs"),
+    ],
+)
+def test_how_a_step_grows_is_said_of_what_was_measured(house: Path, none_s: float, gpu: str | None, words: str) -> None:
+    found = swept(house)
+    found.study.records[0].machine.gpu = gpu
+    cost = replace(found.sweep.cost, none_s=none_s, full=((5, 0.012),))
+    said = text(tuning.cost_result([replace(found, sweep=replace(found.sweep, cost=cost))]))
+    assert f"a step takes {1000 * none_s:.2f} ms where it drafted nothing, and 12.00 ms" in said
+    assert words in said
+    assert ("graphs of whole steps" in said) == (gpu is not None)
+
+
+def test_the_page_types_no_claim_about_a_machine() -> None:
+    """What a machine does is computed: the book may hold studies of one kind of machine alone."""
+    page = (ROOT / "book/tuning.md").read_text(encoding="utf-8")
+    assert re.findall(r"[Oo]n (?:a|the) (?:CPU|GPU)", page) == []
+
+
+def test_both_tables_say_which_answers_they_count(house: Path) -> None:
+    found = swept(house)
+    assert "Every recorded answer counts, also those of fewer than 32 tokens" in text(tuning.best_table(found))
+    assert "Answers of fewer than 32 tokens are left out on both sides" in text(tuning.trial_table(found))
+
+
 def test_the_flag_is_left_off_where_nothing_is_faster(house: Path) -> None:
     study = toy(house, ran=False)
     assert "num_speculative_tokens" in text(tuning.flags(tuning.tuned([study])))
@@ -226,7 +258,7 @@ def test_without_speculation_there_is_nothing_to_predict_from(house: Path) -> No
     plain, _ = ngramfactory.pair()
     assert tuning.tuned([measured(house, [plain])]) == []
     assert "nothing to predict from" in text(tuning.tuner([]))
-    assert blocks([]) == [tuning.nothing(), "", ""]
+    assert blocks([]) == [tuning.nothing(), "", "", ""]
 
 
 # -- what is committed ------------------------------------------------------------------------------------------------

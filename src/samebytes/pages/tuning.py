@@ -249,10 +249,12 @@ def best_table(found: Tuned) -> Html:
     caption = html(
         "{}: the settings with the greatest predicted speed-up over {}, against the article’s {}. A choice is judged "
         "by the prompts that it is made on, which flatters it; on unseen prompts: each prompt with the settings that "
-        "are best for the others.",
+        "are best for the others. Every recorded answer counts, also those of fewer than {} tokens, which are too "
+        "short to be timed.",
         found.title,
         code(OVER),
         _triple(ARTICLE, "samebytes.replay.ARTICLE"),
+        common.minimum_tokens(),
     )
     head = ["workload", "settings", "speed-up", "the article’s", "gain", "on unseen prompts"]
     return exhibit.table(f"tuning-best-{found.name}", caption, head, shown, found.origin(), data=data, words=(1,))
@@ -362,6 +364,43 @@ def cost_table(found: Tuned) -> Html:
     )
 
 
+ALIKE = 0.05
+"""Share by which two step times may differ and still be called alike."""
+
+
+def cost_result(found: Sequence[Tuned]) -> Html:
+    """Return, in a sentence per study, whether a step grows with what it verifies."""
+    return prose.bullets([_grows(each) for each in found])
+
+
+def _grows(found: Tuned) -> Html:
+    cost, source = found.sweep.cost, f"step times of {', '.join(found.costs)} in results/{found.name}"
+    k, full_s = cost.full[-1]
+    said = html(
+        "{}: a step takes {} where it drafted nothing, and {} where it verifies a full draft of {} tokens.",
+        given(found.study.summary.machine, source=f"results/{found.name}"),
+        number(cost.none_s, 2, "ms", source=source, scale=1000),
+        number(full_s, 2, "ms", source=source, scale=1000),
+        count(k, source=source),
+    )
+    if full_s > cost.none_s * (1 + ALIKE):
+        return html("{} It grows with the tokens that it verifies.", said)
+    if full_s >= cost.none_s * (1 - ALIKE):
+        return html("{} The tokens that it verifies cost next to nothing.", said)
+    reason = (
+        " The likely reason is that graphs of whole steps exist for the full draft’s shape alone; that is inferred "
+        "from the times, not read from the engine."
+        if found.study.gpu
+        else ""
+    )
+    return html(
+        "{} Drafting nothing is the dearer one.{} It decides the settings there: what pays is less the accepted tokens "
+        "than to draft something at every step.",
+        said,
+        reason,
+    )
+
+
 def _cost(seconds: float, baseline_s: float, source: str) -> list[object]:
     return [number(seconds, 2, source=source, scale=1000), times(seconds / baseline_s, source=source)]
 
@@ -397,9 +436,12 @@ def trial_table(found: Tuned) -> Html:
     ran = [name for name in (*found.costs, *configs) if any(r.config.name == name for r in found.study.records)]
     caption = html(
         "{}: other settings than the article’s, predicted from the other configs’ runs alone, and measured. Ratios of "
-        "decode throughput, geometric mean over the prompts; under a measured one its {} interval.",
+        "decode throughput, geometric mean over the prompts; under a measured one its {} interval. Answers of fewer "
+        "than {} tokens are left out on both sides; the choice of the best settings counts them too, and knows the "
+        "step cost of all runs, so it predicts another speed-up for the same settings.",
         found.title,
         common.level(),
+        common.minimum_tokens(),
     )
     head = ["prompts", "predicted", "measured", "the prediction"]
     return exhibit.table(
