@@ -5,14 +5,16 @@ from __future__ import annotations
 import html
 import json
 import re
+import struct
 from pathlib import Path
 
 import pytest
 
 from bookhouse import IDS, baselines, measured, text
+from conftest import ROOT
 from probefactory import a_probe, close, save
 from recordfactory import a_record
-from samebytes import markdown, probe
+from samebytes import margins, markdown, probe
 from samebytes.bookdata import Measured
 from samebytes.pages import why
 from samebytes.record import Record
@@ -77,6 +79,26 @@ def test_every_difference_has_a_verdict(house: Path) -> None:
     lead = "near-ties within the reach of rounding account for 1 of 3 on a cpu ."
     assert text(why.conclusion([[e], []])) == f"Of the differences that n-gram speculation makes, {lead}"
     assert "Another start of the same server moves 0 of 204 gaps: without a flag" in said
+
+
+def test_the_steps_of_a_bfloat16() -> None:
+    assert text(why.spacing()) == "0.0625 from 8 on, 0.1250 from 16 on, 0.2500 from 32 on"
+    for size in (8, 16, 32):
+        (bits,) = struct.unpack("<I", struct.pack("<f", size))  # a bfloat16 is the upper half of a float
+        (following,) = struct.unpack("<f", struct.pack("<I", bits + 2**16))
+        assert margins.step(size, why.BFLOAT16) == following - size
+
+
+def test_what_is_no_tie_is_defined_by_the_yardstick_too() -> None:
+    for verdict in ("pushed over by this config", "a real change"):
+        assert f"{verdict} a margin is beyond the yardstick" in text(why.meanings())
+
+
+def test_no_word_of_the_page_comes_before_its_meaning() -> None:
+    page = (ROOT / "book/why.md").read_text(encoding="utf-8")
+    answer = page.index("why.answer(")
+    for word in ("*probe*", "*gap*", "*copies*", "*yardstick*", "(what-a-probe-measures)"):
+        assert -1 < page.find(word) < answer
 
 
 def test_the_table_shows_both_tokens_and_escapes_them(house: Path) -> None:

@@ -247,9 +247,10 @@ class Divergence:
     verdict : Verdict
         ``"exact tie"``: both tokens had the same score on one side, and the margin on the other is within the
         yardstick. ``"tie broken by rounding"``: the margins of both sides are within the yardstick. ``"pushed over by
-        this config"``: the gap moved by no more than this config moves gaps at other places. ``"a real change"``: by
-        more. ``"outside the candidates"``: only a bound is known, which leaves it open. ``"probe does not
-        reproduce"``: a probe left its recorded tokens, so it explains nothing here.
+        this config"``: one is beyond it, but the gap moved by no more than this config moves gaps at other places.
+        ``"a real change"``: one is beyond it, or only bounded, and the gap moved by more. ``"outside the candidates"``:
+        only a bound is known, which leaves it open. ``"probe does not reproduce"``: a probe left its recorded tokens,
+        so it explains nothing here.
     token_a, token_b : int or None
         The token of the reference and that of the config.
     ours, theirs : Gap or None

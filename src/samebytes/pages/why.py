@@ -27,8 +27,10 @@ SWITCH = "batch_invariant"
 MEANING: Mapping[str, str] = {
     "exact tie": "both tokens had the very same score on one side, and the other side’s margin is within the yardstick",
     "tie broken by rounding": "the margins of both sides are within the yardstick",
-    "pushed over by this config": "the gap moved by no more than this config moves gaps at other places",
-    "a real change": "the gap moved by more than this config moves gaps at other places",
+    "pushed over by this config": "a margin is beyond the yardstick, but the gap moved by no more than this config "
+    "moves gaps at other places",
+    "a real change": "a margin is beyond the yardstick, or only its least size is known, and the gap moved by more "
+    "than this config moves gaps at other places",
     "outside the candidates": "one token was not among the candidates that were kept, and the bound leaves it open",
     "probe does not reproduce": "a probe left its recorded tokens before, so it explains nothing here",
 }
@@ -60,6 +62,25 @@ def copies() -> Html:
 def top() -> Html:
     """Return how many candidates of a token are kept."""
     return count(probe.TOP, source="samebytes.probe.TOP")
+
+
+BFLOAT16 = 8
+"""Significant bits of a bfloat16."""
+
+
+def spacing() -> Html:
+    """Return how far the next bfloat16 is from a logit of the usual sizes."""
+    source = "samebytes.margins.step"
+    sizes = (8, 16, 32)
+    shown = [
+        html(
+            "{} from {} on",
+            number(margins.step(size, BFLOAT16), 4, source=source),
+            count(size, source=source),
+        )
+        for size in sizes
+    ]
+    return join(shown, ", ")
 
 
 def meanings() -> Html:
