@@ -6,10 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import probefactory
+import profilefactory
 from bookhouse import baselines, measured, text
 from conftest import ROOT
 from recordfactory import a_record
-from samebytes import record
+from samebytes import analysis, bookdata, paths, record
 from samebytes.pages import data
 
 
@@ -19,6 +21,28 @@ def test_every_record_is_listed_with_its_status(house: Path) -> None:
     assert "baseline.json baseline complete 9 of 9 – 2026-11-29 10:00:00" in text(block)
     assert "fp8.json fp8 failed – – –" in text(block)
     assert '<a href="../results/toy/fp8.json" download>' in block
+
+
+def test_probes_and_profiles_are_linked_where_they_are(house: Path) -> None:
+    runs = baselines()
+    study = measured(house, runs)
+    assert text(data.beside([study], "probes")) == "There are no probes yet."
+    probefactory.save(probefactory.a_probe(runs[0]), study.folder)
+    profilefactory.keep(house, profilefactory.a_profile("fp8"))
+    (study.folder / "probes" / ".baseline.json.tmp").touch()
+    probes, profiles = data.beside([study], "probes"), data.beside([study], "profiles")
+    assert re.findall('href="([^"]+)" download', probes) == ["../results/toy/probes/baseline.json"]
+    assert re.findall('href="([^"]+)" download', profiles) == ["../results/toy/profiles/fp8.json"]
+
+
+def test_every_committed_file_of_measurements_is_on_the_page() -> None:
+    everything = bookdata.studies()
+    blocks = [data.beside(everything, "probes"), data.beside(everything, "profiles")]
+    blocks += [data.records(study) for study in everything]
+    linked = set(re.findall(r'href="\.\./(results/[^"]+)" download', "".join(blocks)))
+    folders = [paths.results() / study.name for study in everything]
+    found = {p.relative_to(paths.root()).as_posix() for folder in folders for p in folder.rglob("*.json")}
+    assert found - linked == {p for p in found if Path(p).name in analysis.DERIVED}
 
 
 def test_tables_and_schema_are_linked_where_they_are(house: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from samebytes import bookdata, exhibit, paths, prose
 from samebytes import citation as citations
-from samebytes import exhibit, paths, prose
 from samebytes.bookdata import Measured
 from samebytes.errors import UsageError
 from samebytes.prose import Html, code, given, html, join, number, of
@@ -55,6 +55,17 @@ def records(found: Measured) -> Html:
         data=data,
         words=(1, 2),
     )
+
+
+def beside(found: Sequence[Measured], kind: str) -> Html:
+    """Return links to each study's ``probes`` or ``profiles``; that nobody made one, where that is so."""
+    items = []
+    for study in found:
+        files = [path for path in bookdata.files(paths.root(), study.name) if path.parent == study.folder / kind]
+        if files:
+            links = (exhibit.record_link(path.relative_to(paths.root()).as_posix()) for path in files)
+            items.append(html("{}: {}", code(study.name), join(links, ", ")))
+    return prose.bullets(items) or prose.paragraph("There are no {} yet.", kind)
 
 
 def tables(found: Sequence[Measured]) -> Html:

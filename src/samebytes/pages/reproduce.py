@@ -58,7 +58,7 @@ def durations(found: Sequence[Measured]) -> Html:
                 number(total, 1, source=source, scale=1 / 60),
                 number(loading, 1, source=source, scale=1 / 60),
                 count(tokens, source=source),
-                number(model.weight_bytes, 2, source=source, scale=1e-9),
+                number(model.weight_bytes, 2, source=source, scale=1e-9, missing=study.note or "not recorded"),
                 number(size, 1, source=source, scale=1e-6),
             ]
         )
