@@ -19,7 +19,8 @@ PAGE_BYTES = 1_500_000
 SHARED = "_static/vega/vega.js"
 
 NAMES = re.compile(
-    r"(?<!\w)(UTF-8|SHA-256|CC-BY-4\.0|FP8|FP16|BF16|E4M3|AVX2|AVX-512|H200|RTX 5090|Qwen3-32B|SmolLM2-135M|bfloat16)(?!\w)"
+    r"(?<!\w)(UTF-8|SHA-256|CC-BY-4\.0|FP8|FP16|BF16|bfloat16|E4M3|AVX2|AVX-512|H200|RTX 5090|Qwen3-32B"
+    r"|SmolLM2-135M)(?!\w)"
 )
 """Names with a digit that is no figure: they may be typed."""
 
