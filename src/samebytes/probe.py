@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from samebytes import (
     analysis,
@@ -155,21 +155,11 @@ def load(path: Path) -> Probe:
     RecordError
         Where the file is missing, not JSON, of another schema, or not a probe.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecordError(f"no probe at {path}") from None
-    except ValueError as error:
-        raise RecordError(f"{path} is not JSON: {error}") from None
+    data = record.read_json(path, "probe")
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         schema = data.get("schema") if isinstance(data, dict) else None
         raise RecordError(f"{path} has probe schema {schema!r}; this version of samebytes reads {SCHEMA}")
-    try:
-        return Probe.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{path} is not a valid probe: {where}: {first['msg']}") from None
+    return record.validated(path, data, Probe, "probe")
 
 
 def path_of(folder: Path, label: str) -> Path:

@@ -18,12 +18,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from samebytes import engine, httpget, machine, metrics, model, paths, server, serverlog, settings, trace, workloads
 from samebytes.client import Client, Endpoint, RequestSpec
 from samebytes.errors import EngineError, RecordError, UsageError
-from samebytes.record import ConfigInfo, HostLoad, Launch, MachineInfo, ModelInfo, Part, Versions, write_atomic
+from samebytes.record import (
+    ConfigInfo,
+    HostLoad,
+    Launch,
+    MachineInfo,
+    ModelInfo,
+    Part,
+    Versions,
+    read_json,
+    validated,
+    write_atomic,
+)
 from samebytes.run import check_machine, describe, identity
 from samebytes.stream import to_request
 
@@ -123,17 +134,11 @@ def load(path: Path) -> Profile:
     RecordError
         Where the file is missing, not JSON or no profile of this schema.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("schema") != SCHEMA:
-            raise RecordError(f"{path} has profile schema {data.get('schema')!r}; this version reads {SCHEMA}")
-        return Profile.model_validate(data)
-    except FileNotFoundError:
-        raise RecordError(f"no profile at {path}") from None
-    except ValidationError as error:
-        raise RecordError(f"{path} is not a valid profile: {error.errors()[0]['msg']}") from None
-    except ValueError as error:
-        raise RecordError(f"{path} is not JSON: {error}") from None
+    data = read_json(path, "profile")
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise RecordError(f"{path} has profile schema {schema!r}; this version reads {SCHEMA}")
+    return validated(path, data, Profile, "profile")
 
 
 def of_study(folder: Path) -> dict[str, Profile]:

@@ -10,11 +10,13 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from samebytes.errors import RecordError
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 SCHEMA = 1
 
@@ -432,22 +434,44 @@ def load(path: Path) -> Record:
     RecordError
         Where the file is missing, not JSON, of another schema, or not a record.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecordError(f"no record at {path}") from None
-    except ValueError as error:
-        raise RecordError(f"{path} is not JSON: {error}") from None
+    data = read_json(path, "record")
     if not isinstance(data, dict) or "schema" not in data:
         raise RecordError(f"{path} is not a record: it has no 'schema'")
     if data["schema"] != SCHEMA:
         raise RecordError(f"{path} has record schema {data['schema']!r}; this version of samebytes reads {SCHEMA}")
+    return validated(path, data, Record, "record")
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Read a JSON file that should hold a ``what``.
+
+    Raises
+    ------
+    RecordError
+        Where it is missing or not JSON.
+    """
     try:
-        return Record.model_validate(data)
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecordError(f"no {what} at {path}") from None
+    except ValueError as error:
+        raise RecordError(f"{path} is not JSON: {error}") from None
+
+
+def validated(path: Path, data: object, model: type[_Model], what: str) -> _Model:
+    """Return a file's content as the model of a ``what``.
+
+    Raises
+    ------
+    RecordError
+        Naming the first field that does not fit.
+    """
+    try:
+        return model.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{path} is not a valid record: {where}: {first['msg']}") from None
+        raise RecordError(f"{path} is not a valid {what}: {where}: {first['msg']}") from None
 
 
 def json_schema() -> dict[str, Any]:
