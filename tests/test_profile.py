@@ -68,6 +68,7 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
     for text, message in (
         ("{", "is not JSON"),
         ('{"schema": 7}', "has profile schema 7; this version reads 1"),
+        ("[]", "has profile schema None; this version reads 1"),
         ('{"schema": 1, "study": "x"}', "is not a valid profile"),
     ):
         path.write_text(text)
