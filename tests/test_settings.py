@@ -112,7 +112,15 @@ def test_repeats_get_labels_and_may_have_their_own(project: Path) -> None:
         ("title: t\nmodel: m\nmax_tokens: 8\nrun: []\nruns: [{config: baseline}]\n", ["unknown key 'run'", "'runs'"]),
         (
             "title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: baseline, concurency: 4}]\n",
-            ["runs.0.concurency", "concurrent"],
+            ["unknown key 'runs.0.concurency'. Did you mean 'concurrent'? Valid: concurrent, config, label"],
+        ),
+        (
+            "title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: baseline}, {confg: baseline}]\n",
+            ["unknown key 'runs.1.confg'. Did you mean 'config'? Valid: concurrent, config, label"],
+        ),
+        (
+            "title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: baseline, concurrent: {concurency: 4}}]\n",
+            ["'runs.0.concurrent.concurency'. Did you mean 'concurrency'? Valid: concurrency, dup, workloads"],
         ),
         ("title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: base}]\n", ["unknown config 'base'", "baseline"]),
         ("title: t\nmodel: m\nmax_token: 8\nruns: [{config: baseline}]\n", ["'max_token'", "mean 'max_tokens'"]),
@@ -122,6 +130,7 @@ def test_repeats_get_labels_and_may_have_their_own(project: Path) -> None:
         ("title: t\nmodel: m\nmax_tokens: 8\nflags: {max_model_len: 1}\nruns: [{config: baseline}]\n", ["dashes"]),
         ("title: t\nmodel: m\nmax_tokens: 8\nflags: {x: false}\nruns: [{config: baseline}]\n", ["no-x"]),
         ("title: [\n", ["not valid YAML"]),
+        ("title: 2026-13-45\n", ["s.yaml is not valid YAML", "month"]),
         ("just text\n", ["must be a mapping"]),
         (
             "title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: baseline, label: a}, {config: baseline, label: a}]\n",

@@ -35,7 +35,7 @@ class RecordError(SamebytesError):
     """A record that cannot be read, resumed or compared."""
 
 
-def unknown(kind: str, name: object, valid: Iterable[str]) -> UsageError:
+def unknown(kind: str, name: object, valid: Iterable[str], *, within: str = "") -> UsageError:
     """Return the error for an unknown name, with the valid ones and the nearest match.
 
     Parameters
@@ -46,9 +46,11 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> UsageError:
         The name that is not known.
     valid : iterable of str
         The names that are.
+    within : str
+        Where the name stands, as it is shown before it: ``"runs.0."`` of ``runs.0.confg``.
     """
     choices = sorted(valid)
     near = get_close_matches(str(name), choices, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(choices) if choices else "(none)"
-    return UsageError(f"unknown {kind} {str(name)!r}.{hint} Valid: {listed}")
+    return UsageError(f"unknown {kind} {within + str(name)!r}.{hint} Valid: {listed}")

@@ -125,7 +125,7 @@ def _read(kind: str, name: str, folder: Path, model: type[_Model]) -> _Model:
         raise unknown(kind, name, names(folder))
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: no UTF-8, or a date that is none
         raise UsageError(f"{path.name} is not valid YAML: {error}") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path.name} must be a mapping of keys to values")
@@ -141,15 +141,16 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first validation error as a sentence that names the key and, for an unknown one, the valid keys."""
     # A misspelt key is the cause of the missing one.
     first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
-    where = ".".join(str(part) for part in first["loc"])
+    *outer, last = first["loc"] or ("",)
+    within = "".join(f"{part}." for part in outer)
     if first["type"] == "extra_forbidden":
         owner: Any = model
-        for part in first["loc"][:-1]:
+        for part in outer:
             if isinstance(part, str) and part in owner.model_fields:
                 owner = {"runs": Run, "concurrent": Leg}.get(part, owner)
         valid = [key for key in owner.model_fields if owner is Run or key != "name"]
-        return str(unknown("key", where, valid))
-    return f"{where or 'file'}: {first['msg'].removeprefix('Value error, ')}"
+        return str(unknown("key", last, valid, within=within))
+    return f"{within}{last or 'file'}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def names(folder: Path) -> list[str]:

@@ -229,12 +229,13 @@ def load_check(folder: Path, prompt_id: str) -> Check | None:
 def _declared_wrongly(path: Path, model: type[BaseModel], error: ValidationError) -> UsageError:
     # A misspelt key is told before the required one that is missing for it.
     first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    where = ".".join(str(part) for part in first["loc"])
+    *outer, last = first["loc"] or ("",)
+    within = "".join(f"{part}." for part in outer)
     if first["type"] != "extra_forbidden":
-        return UsageError(f"{path}: {where}: {first['msg']}")
-    nested: dict[str, type[BaseModel]] = {"rename": Rename, "argument": Argument} if len(first["loc"]) > 1 else {}
+        return UsageError(f"{path}: {within}{last}: {first['msg']}")
+    nested: dict[str, type[BaseModel]] = {"rename": Rename, "argument": Argument} if outer else {}
     owner = nested.get(str(first["loc"][0]), model)
-    return unknown(f"key in {path}", where, owner.model_fields)
+    return unknown(f"key in {path}", last, owner.model_fields, within=within)
 
 
 def find_loop(text: str) -> Loop | None:
