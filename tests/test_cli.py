@@ -161,6 +161,29 @@ def test_list_tells_why_each_config_exists() -> None:
     assert f"study quick: {settings.study('quick').title}" in out
 
 
+def test_list_names_each_broken_file_and_lists_the_rest(here: Project) -> None:
+    listed = invoke("list")
+    assert listed[0] == 0
+    (here.root / "configs" / "aaa.yaml").write_text("whi: no reason\n")
+    (here.root / "configs" / "bbb.yaml").write_text("why: [\n")
+    here.study("aaa", runs=[{"confg": "ngram"}])
+    here.study("zzz", runs=[{"config": "aaa"}])
+    code, out, err = invoke("list")
+    assert (code, out) == (1, listed[1])
+    begins = [line for line in err.splitlines() if line.startswith("samebytes: ")]
+    for line, words in zip(
+        begins,
+        [
+            "config aaa: aaa.yaml: unknown key 'whi'. Did you mean 'why'?",
+            "config bbb: bbb.yaml is not valid YAML",
+            "study aaa: aaa.yaml: unknown key 'runs.0.confg'. Did you mean 'config'?",
+            "study zzz: aaa.yaml: unknown key 'whi'",
+        ],
+        strict=True,
+    ):
+        assert words in line
+
+
 def test_show_gives_one_row_a_prompt(tmp_path: Path) -> None:
     found = a_record("ngram")
     found.note = "random weights"

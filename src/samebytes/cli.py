@@ -340,12 +340,28 @@ def doctor_command(
 @app.command(name="list", epilog="Example: samebytes list")
 @_reported
 def list_names() -> None:
-    """List configs and studies, with why each exists."""
-    for name in settings.names(paths.configs()):
-        typer.echo(f"config {name}: {settings.config(name).why.strip()}")
-    for name in settings.names(paths.studies()):
-        found = settings.study(name)
-        typer.echo(f"study {name}: {found.title}" + (f" ({found.note})" if found.note else ""))
+    """List configs and studies, with why each exists; a file that is not valid is named with its reason."""
+    broken = _list("config", paths.configs(), lambda name: settings.config(name).why.strip())
+    broken |= _list("study", paths.studies(), _title)
+    if broken:
+        raise typer.Exit(1)
+
+
+def _list(kind: str, folder: Path, describe: Callable[[str], str]) -> bool:
+    """Print what lies in a folder, a line each; return whether a file there is not valid."""
+    broken = False
+    for name in settings.names(folder):
+        try:
+            typer.echo(f"{kind} {name}: {describe(name)}")
+        except UsageError as error:
+            broken = True
+            typer.echo(f"samebytes: {kind} {name}: {error}", err=True)
+    return broken
+
+
+def _title(name: str) -> str:
+    found = settings.study(name)
+    return found.title + (f" ({found.note})" if found.note else "")
 
 
 if __name__ == "__main__":
