@@ -150,19 +150,20 @@ def _measured_row(study: Measured, pair: Pair, ratio: Ratio) -> dict[str, Any]:
 
 
 def published_rows(article: Published) -> list[dict[str, Any]]:
-    """Return the ratios of an article's printed medians; no interval was printed."""
+    """Return the speed-ups of an article, as printed or else of its printed medians; no interval was printed."""
     rows = []
     for name in common.ARTICLE_CONFIGS[1:]:
         for workload in common.WORKLOADS:
-            rates = [common.value_as_printed(article, f"{workload}.{config}") for config in (name, "baseline")]
-            if None not in rates:
+            speed_up, as_printed = _published_speed_up(article, name, workload)
+            if speed_up is not None:
                 rows.append(
                     {
                         "article": article.title,
                         "machine": article.setup.get("gpu", "published"),
                         "config": name,
                         "workload": workload,
-                        "speed_up": round((rates[0] or 0) / (rates[1] or 1), 3),
+                        "speed_up": speed_up,
+                        "as_printed": as_printed,
                         "low": None,
                         "high": None,
                         "same": _whole(article, f"{name}.same"),
@@ -170,6 +171,16 @@ def published_rows(article: Published) -> list[dict[str, Any]]:
                     }
                 )
     return rows
+
+
+def _published_speed_up(article: Published, config: str, workload: str) -> tuple[float | None, bool]:
+    """Return a speed-up over the baseline, and whether it was printed: that of printed medians is rounded twice."""
+    # the speed-ups that an article derives are those of ``ngram``
+    printed = common.value_as_printed(article, f"speedup.{workload}") if config == "ngram" else None
+    if printed is not None:
+        return printed, True
+    rates = [common.value_as_printed(article, f"{workload}.{name}") for name in (config, "baseline")]
+    return (None if rates[0] is None or not rates[1] else round(rates[0] / rates[1], 3)), False
 
 
 def _whole(article: Published, name: str) -> int | None:
@@ -200,7 +211,8 @@ def overview(found: Sequence[Measured], articles: Mapping[str, Published]) -> Ht
         blocks.append(_overview("result-speed-up", measured, domain, caption, origin))
     for name, rows in printed.items():
         caption = html(
-            "Published, not measured here, on the same scale: ratio of the medians that “{}” printed. No interval was "
+            "Published, not measured here, on the same scale: each speed-up as “{}” printed it, which may stem from "
+            "medians before they were rounded; where it printed none, the ratio of its printed medians. No interval was "
             "published.",
             articles[name].title,
         )
