@@ -212,8 +212,8 @@ def overview(found: Sequence[Measured], articles: Mapping[str, Published]) -> Ht
     for name, rows in printed.items():
         caption = html(
             "Published, not measured here, on the same scale: each speed-up as “{}” printed it, which may stem from "
-            "medians before they were rounded; where it printed none, the ratio of its printed medians. No interval was "
-            "published.",
+            "medians before they were rounded; where it printed none, the ratio of its printed medians. No interval "
+            "was published.",
             articles[name].title,
         )
         origin = exhibit.printed(name, articles[name])
