@@ -8,9 +8,9 @@ import pytest
 from recordfactory import a_launch, a_pass, a_record, answer, failed, prompt_ids, resumed
 from samebytes import analysis, record
 from samebytes.errors import RecordError, UsageError
-from samebytes.findings import ALL, PassRow, Summary, WorkloadSpeed
+from samebytes.findings import ALL, PassRow, Ratio, Summary, WorkloadSpeed
 from samebytes.record import ClientLoad, Pass, Record, Sampling
-from samebytes.stats import Interval
+from samebytes.stats import Interval, paired_ratio
 from samebytes.validity import Validity
 
 IDS = prompt_ids(8)
@@ -470,6 +470,27 @@ def test_a_ratio_no_larger_than_between_two_server_starts_is_within_the_drift() 
             assert ratio.within_drift is within
     alone = analysis.summarise([records[0], records[2]]).pair("baseline", "fp8").ratios[0]
     assert (alone.drift, alone.within_drift) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("rates", "drift", "called"),
+    [
+        ([], 1.2, "not timed"),
+        ([20.0], 1.2, "a single prompt"),
+        ([8.0, 12.0], 1.2, "no clear change"),
+        ([8.0, 12.0], None, "no clear change"),
+        ([20.0, 20.1], None, "drift not measured"),
+        ([5.0, 5.1], None, "drift not measured"),
+        ([20.0, 20.1], 2.1, "within the drift"),
+        ([5.0, 5.1], 2.1, "within the drift"),
+        ([20.0, 20.1], 1.9, "faster"),
+        ([5.0, 5.1], 1.9, "slower"),
+    ],
+)
+def test_a_ratio_is_called_faster_or_slower_only_beyond_a_drift_that_was_measured(
+    rates: list[float], drift: float | None, called: str
+) -> None:
+    assert Ratio("rag", 2, paired_ratio(rates, [10.0] * len(rates)), None, drift).called == called
 
 
 def test_foreign_load_is_said_before_any_figure() -> None:

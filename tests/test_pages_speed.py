@@ -91,6 +91,13 @@ def test_a_ratio_within_the_drift_is_called_so(house: Path) -> None:
     assert "speed-up" not in block.split("data:")[0].partition("ngram")[2]
 
 
+def test_a_ratio_of_configs_that_were_started_once_is_no_speed_up(house: Path) -> None:
+    once = [a_record("baseline", ids=IDS), a_record("ngram", ids=IDS, rate=20.0)]
+    shown = text(speed.ratio_table(measured(house, once))).split("data:")[0]
+    assert shown.count("2.00 × [ 2.00 , 2.00 ] drift not measured –") == 3
+    assert "speed-up" not in shown.partition("ngram")[2]
+
+
 def test_both_baselines_are_references(house: Path) -> None:
     sync = a_record("baseline_sync", ids=IDS, rate=5.0)
     block = text(speed.ratio_table(measured(house, [*baselines(), sync, drafting()])))

@@ -454,22 +454,6 @@ def _where(changed: Changed) -> str:
     return ", ".join(changed.configs) or ALL
 
 
-def called(ratio: Ratio) -> str:
-    """Return what a ratio of B's decode rates over A's is called."""
-    found = ratio.decode
-    if found is None:
-        return "not timed"
-    if found.excludes_one is None:
-        return "a single prompt"
-    if not found.excludes_one:
-        return "no clear change"
-    if ratio.drift is None:
-        return "drift not measured"
-    if ratio.within_drift:
-        return "within the drift"
-    return "faster" if found.geometric_mean > 1 else "slower"
-
-
 def _estimate(found: RatioEstimate | None) -> list[str]:
     return [number(found.geometric_mean if found else None, 2), interval(found.t_interval if found else None)]
 
@@ -479,7 +463,7 @@ def _speed_table(found: Changes) -> list[str]:
     for config in found.configs:
         for (workload, a, b), ratio in zip(config.speeds, config.ratios, strict=True):
             timed = f"{ratio.decode.n if ratio.decode else 0}/{ratio.prompts}"
-            paired = [*_estimate(ratio.decode), number(ratio.drift, 2), called(ratio), " ".join(_estimate(ratio.ttft))]
+            paired = [*_estimate(ratio.decode), number(ratio.drift, 2), ratio.called, " ".join(_estimate(ratio.ttft))]
             rows.append([config.config, workload, timed, number(a), number(b), *paired])
         if config.aggregate_tok_s is not None:
             a, b = config.aggregate_tok_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from samebytes import definitions
 from samebytes.acceptance import Acceptance
@@ -17,6 +18,11 @@ from samebytes.validity import Validity
 
 ALL = "all"
 """Stands for every workload together."""
+
+Called = Literal[
+    "not timed", "a single prompt", "no clear change", "drift not measured", "within the drift", "faster", "slower"
+]
+"""What a ratio of decode rates may be called, see `Ratio.called`."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +318,25 @@ class Ratio:
         if self.decode is None or self.drift is None:
             return False
         return abs(math.log(self.decode.geometric_mean)) <= math.log(self.drift)
+
+    @property
+    def called(self) -> Called:
+        """What the ratio of decode rates is called.
+
+        One whose interval includes 1 shows no clear change. One no larger than between two server starts of one config
+        is not put down to what differs; nor is one where that is not known: a drift that was not measured is not none.
+        """
+        if self.decode is None:
+            return "not timed"
+        if self.decode.excludes_one is None:
+            return "a single prompt"
+        if not self.decode.excludes_one:
+            return "no clear change"
+        if self.drift is None:
+            return "drift not measured"
+        if self.within_drift:
+            return "within the drift"
+        return "faster" if self.decode.geometric_mean > 1 else "slower"
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,6 @@ class Blocks:
         for config in self.found.configs:
             for (workload, a, b), ratio in zip(config.speeds, config.ratios, strict=True):
                 source = f"decode tok/s ({workload}): {self._records(config)}"
-                called = diff.called(ratio)
                 rows.append(
                     [
                         code(config.config),
@@ -144,14 +143,14 @@ class Blocks:
                         number(b, source=source),
                         self._ratio(ratio.decode, source),
                         times(ratio.drift, source=source, missing="started once on both sides"),
-                        called,
+                        ratio.called,
                         self._ratio(ratio.ttft, source.replace("decode tok/s", "TTFT")),
                     ]
                 )
                 data.append(
                     {"config": config.config, "workload": workload, "a_tok_s": a, "b_tok_s": b}
                     | _flat("decode", ratio.decode)
-                    | {"drift": ratio.drift, "called": called}
+                    | {"drift": ratio.drift, "called": ratio.called}
                     | _flat("ttft", ratio.ttft)
                 )
         return exhibit.table(

@@ -238,8 +238,10 @@ def _ratio_cell(found: Measured, pair: Pair, ratio: Ratio | None) -> Html:
         return shown
     source = f"largest ratio between two starts of one config ({ratio.workload}): {common.pair_source(found, pair)}"
     drift = times(ratio.drift, source=source, missing="neither config was started twice")
-    if ratio.within_drift and ratio.decode.excludes_one:
+    if ratio.called == "within the drift":
         return html("{} <small>within drift {}</small>", shown, drift)
+    if ratio.called == "drift not measured":
+        return html("{} <small>drift not measured {}</small>", shown, drift)
     return html("{} <small>{}</small> <small>drift {}</small>", shown, common.verdict(ratio), drift)
 
 
