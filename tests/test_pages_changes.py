@@ -5,21 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from bookhouse import IDS, baselines, make, measured, text
+from bookhouse import IDS, baselines, measured, text
 from recordfactory import a_record
 from samebytes import bookdata, paths
 from samebytes.pages import changes
 from samebytes.record import MachineInfo, ModelInfo, Record, Versions
 
 CARD = MachineInfo(gpu="a <card>", cpu="a cpu", cpu_cores=2, memory_bytes=2**33)
-
-
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SAMEBYTES_ROOT", str(tmp_path))
-    return make(tmp_path)
 
 
 def on_a_card(label: str, config: str | None = None, **changed: object) -> Record:
