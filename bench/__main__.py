@@ -1,9 +1,10 @@
 """How much of a measurement is the stopwatch: streaming clients against a server that keeps an exact schedule.
 
 ``make bench`` runs all of it; ``python -m bench --quick`` a minute of it. Every client measures the same streams, one
-after another within each cell and in another order in each repetition, so that what the machine does meanwhile falls on
-all. What a client says is compared, stream by stream, with what the server really did; how late the server itself was
-stands beside it. Results go to results/bench/stopwatch.json and stopwatch.md.
+after another within each cell and in an order drawn anew for each, so that what the machine does meanwhile, and what
+the client before has left, falls on all. What a client says is compared, stream by stream, with what the server really
+did; how late the server itself was stands beside it. Results go to results/bench/stopwatch.json and stopwatch.md, those
+of a trial to _build/bench.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import datetime
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -142,8 +144,9 @@ class Peer:
         """Measure one pass."""
         assert self._process.stdin is not None
         told = {"port": port, "streams": cell.streams, "stagger_s": cell.stagger_s}
-        self._process.stdin.write(json.dumps(told) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it ended in an earlier pass: said below
+            self._process.stdin.write(json.dumps(told) + "\n")
+            self._process.stdin.flush()
         return self._hear()
 
     def _hear(self) -> dict[str, Any]:
@@ -181,8 +184,10 @@ class Floor:
     def measure(self, cell: Cell, port: int) -> Measured:
         """Measure one pass."""
         command = [self._program, str(port), str(cell.streams), f"{cell.stagger_s * 1e6:.0f}", *self._pinned]
-        out = subprocess.run(command, check=True, capture_output=True).stdout
-        first, *rest = out.split(b"\n", cell.streams + 1)
+        done = subprocess.run(command, capture_output=True)
+        if done.returncode:
+            raise Broken(f"exit code {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[-200:]}")
+        first, *rest = done.stdout.split(b"\n", cell.streams + 1)
         found: Measured = json.loads(first)
         heads = [json.loads(line) for line in rest[:-1]]
         data, at_byte = rest[-1], 0
@@ -226,6 +231,8 @@ def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measur
     for said in measured["streams"]:
         number = said.get("stream")
         true_first, true_rate = middle if number is None else (first[number], rate[number])
+        if said["ttft_s"] is None or said["decode_tok_s"] is None:
+            raise Broken("an answer without a time to first token or a decode rate")
         ttft.append(said["ttft_s"] - true_first)
         rates.append(said["decode_tok_s"] / true_rate - 1)
     late = [
@@ -234,6 +241,10 @@ def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measur
     received = {one["stream"]: one["received"] for one in streams}
     delays = [received[said["stream"]] - said["scheduled"] for said in measured["streams"] if "scheduled" in said]
     cpu_s, wall_s = measured["cpu_s"], measured["wall_s"]
+
+    def _each(spent_s: float | None) -> float | None:
+        return None if spent_s is None else spent_s / (cell.streams * cell.chunks)
+
     return Pass(
         client=client,
         cell=cell,
@@ -242,7 +253,8 @@ def judged(cell: Cell, client: str, repeat: int, measured: Measured, log: Measur
         ttft_error_p99_s=stats.percentile(ttft, 99),
         rate_error_p50=stats.median(rates),
         rate_error_worst=max(rates, key=abs),
-        cpu_per_chunk_s=None if cpu_s is None else cpu_s / (cell.streams * cell.chunks),
+        cpu_per_chunk_s=_each(cpu_s),
+        after_cpu_per_chunk_s=_each(measured.get("after_cpu_s")),
         cpu_share=None if cpu_s is None else cpu_s / wall_s,
         lag_p99_s=measured.get("lag_p99_s"),
         send_delay_p99_s=stats.percentile(delays, 99) if delays else None,
@@ -289,10 +301,14 @@ class Run:
         self._cores = Cores.here()
         self._peers: list[Peer | Floor] = []
         self._tools: list[Tool] = []
+        self._failed: set[tuple[str, Cell]] = set()
         this = machine.info()
+        commit, dirty = machine.git()
         self.bench = Bench(
             date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             quick=quick,
+            complete=False,
+            commit=commit and f"{commit[:10]}{' with changes' if dirty else ''}",
             machine={"cpu": this.cpu, "cores": this.cpu_cores, "os": this.os},
             versions={},
             missing={},
@@ -327,22 +343,24 @@ class Run:
         with tqdm(total=total, unit="pass", mininterval=1) as progress:
             for group in groups:
                 for repeat in range(repeats):
-                    # another one first each time: nobody always has the fresh server
-                    turn = repeat % max(1, len(self._peers))
-                    self._repetition(group, self._peers[turn:] + self._peers[:turn], repeat, progress)
+                    self._repetition(group, self._peers, repeat, progress)
                     save(self.bench)
             for repeat in range(repeats):
                 self._repetition(at_once, self._tools, repeat, progress)
                 save(self.bench)
+        self.bench.complete = True
+        save(self.bench)
 
     def _repetition(
         self, group: Sequence[Cell], clients: Sequence[Peer | Floor | Tool], repeat: int, progress: tqdm[Any]
     ) -> None:
         for cell in group:
             with serving(self._programs["server"], cell, self._cores) as port:
-                for client in clients:
+                # nobody always has the fresh server, or always follows the same client
+                order = random.Random(f"{repeat}, {cell!r}").sample(clients, len(clients))  # noqa: S311 - repeatable
+                for client in order:
                     progress.set_description(f"{cell.streams} streams, {client.name}")
-                    if client.name not in self.bench.missing:
+                    if (client.name, cell) not in self._failed:
                         self._pass(client, cell, repeat, port)
                     progress.update()
 
@@ -352,7 +370,9 @@ class Run:
             measured = client.measure(cell, port)
             self.bench.passes.append(judged(cell, client.name, repeat, measured, forget(port)))
         except Broken as error:
-            self.bench.missing[client.name] = f"{stopwatch.title(cell)}: {error}"
+            # not tried again on this load; another may still go well
+            self._failed.add((client.name, cell))
+            self.bench.missing.setdefault(client.name, f"{stopwatch.title(cell)}: {error}")
 
 
 def main() -> None:
@@ -363,25 +383,31 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, help="at once, spread, several tokens; default: all")
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS, help="default: all")
     parser.add_argument("--repeats", type=int, help="default: 3, with --quick 1")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "bench", help="folder for the result")
+    parser.add_argument(
+        "--out", type=Path, help="folder for the result; default: results/bench, of a trial _build/bench"
+    )
     told = parser.parse_args()
     streams = told.streams or ([16] if told.quick else list(INTERVALS_S))
     kinds = told.kinds or (["once"] if told.quick else list(KINDS))
     groups = cells(streams, kinds, 40 if told.quick else CHUNKS)
+    out = told.out or ROOT / ("_build" if told.quick else "results") / "bench"
 
     def save(bench: Bench) -> None:
-        stopwatch.write(told.out / stopwatch.FILE, bench)
-        write_atomic(told.out / "stopwatch.md", stopwatch.markdown(bench))
+        stopwatch.write(out / stopwatch.FILE, bench)
+        write_atomic(out / "stopwatch.md", stopwatch.markdown(bench))
 
     with tempfile.TemporaryDirectory() as folder:
         try:
             run = Run(compiled(Path(folder)), told.clients, Path(folder), quick=told.quick)
         except Broken as error:
             sys.exit(f"bench: {error}")
-        with contextlib.closing(run), contextlib.suppress(KeyboardInterrupt):
-            run.measure(groups, told.repeats or (1 if told.quick else 3), save)
+        with contextlib.closing(run):
+            try:
+                run.measure(groups, told.repeats or (1 if told.quick else 3), save)
+            except KeyboardInterrupt:
+                sys.exit(f"bench: interrupted; whole repetitions, if there were any, are in {out / stopwatch.FILE}")
     print(stopwatch.markdown(run.bench))
-    print(f"written: {told.out / stopwatch.FILE}")
+    print(f"written: {out / stopwatch.FILE}")
 
 
 if __name__ == "__main__":

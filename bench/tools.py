@@ -6,8 +6,10 @@ ten seconds and more, in several processes on all cores: what they cost a chunk 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from importlib.metadata import distributions
@@ -133,17 +135,29 @@ class Tool:
         (self._folder / "prompts.jsonl").write_text("\n".join(prompts) + "\n")
         build, read = TOOLS[self.name]
         command, env = build(self._program, port, streams, self._folder)
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=TIMEOUT_S, env=os.environ | env, cwd=self._folder
-            )
-        except subprocess.TimeoutExpired:
-            raise Broken(f"not done after {TIMEOUT_S} s") from None
+        for old in (self._folder / "out.json", self._folder / "out" / "profile_export.jsonl"):
+            old.unlink(missing_ok=True)  # the last pass's result must not pass for this one's
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | env,
+            cwd=self._folder,
+            start_new_session=True,
+        ) as tool:
+            try:
+                output, _ = tool.communicate(timeout=TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                raise Broken(f"not done after {TIMEOUT_S} s") from None
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(tool.pid, signal.SIGKILL)  # its workers too: they would disturb the next pass
         try:
             found = read(self._folder)
         except (OSError, KeyError, ValueError) as error:
-            said = (done.stdout + done.stderr).strip().splitlines()[-1:]
-            raise Broken(f"exit code {done.returncode}, no result ({error}): {' '.join(said)[:200]}") from None
+            said = output.strip().splitlines()[-1:]
+            raise Broken(f"exit code {tool.returncode}, no result ({error}): {' '.join(said)[:200]}") from None
         if len(found) != streams:
             raise Broken(f"answers of {len(found)} of {streams} streams")
         return {"cpu_s": None, "wall_s": None, "streams": found}

@@ -59,8 +59,9 @@ def test_clients_are_measured_on_the_same_streams(programs: dict[str, Path], tmp
     found = measured(programs, wanted, ["floor", "samebytes"], 2, tmp_path)
     assert found.cells == wanted
     assert len(found.passes) == 12
-    assert [p.client for p in found.passes[:2]] == ["floor", "samebytes"]
-    assert [p.client for p in found.passes[6:8]] == ["samebytes", "floor"]  # another one first in each repetition
+    first = {p.client for p in found.passes[::2]}
+    assert first == {"floor", "samebytes"}  # not always the same one
+    assert found.complete
     for p in found.passes:
         assert p.ttft_error_p50_s > -1e-4  # no client can have a token before it is sent
         assert p.cpu_per_chunk_s is not None

@@ -58,7 +58,7 @@ def test_tables_and_who_was_compared() -> None:
     said = text(page.tables(bench))
     assert "256 streams at one instant, one token a chunk, a chunk every 20 ms" in said
     assert "samebytes 1.00 1.00 to 1.00 4.00 2.00 to 6.00" in said
-    assert "guidellm 1.00 4.00 -0.10 -0.20 – 0.20" in said
+    assert "guidellm 1.00 4.00 -0.10 -0.20 – 90.0 0.20" in said
     assert "16 streams spread over 1 s" in said
     assert "aiperf : not measured: does &lt;not&gt; start" in text(page.who(bench))
     assert [cell.streams for cell in bench.cells] == [FULL.streams, SPREAD.streams]
@@ -91,3 +91,21 @@ def test_client_bound_passes_are_counted_and_named(house: Path) -> None:
     said = text(page.bound([measured(house, [*baselines(), busy])]))
     assert said == "Of the passes shown on these pages: 1 of 3 . ngram client-bound in toy"
     assert "more than 80 % of one core" in text(page.limits())
+
+
+@pytest.mark.usefixtures("house")
+def test_goals_stand_with_their_verdicts() -> None:
+    assert page.goals(None) == ""
+    bench = a_bench(*three(), a_measurement("vllm", rate_error_worst=0.014), a_measurement("floor"))
+    said = text(page.goals(bench))
+    assert "worst of a hundred, 256 streams at most 10.00 ms 4.00 2.00 to 6.00 4.00 ms vllm 4.00 ms 0.50 ms met" in said
+    assert "worst of a hundred, 16 streams at most 1.00 ms" in said
+    assert "not measured" in said
+    assert "at most 0.70 % half of vllm 0.20" in said
+
+
+@pytest.mark.usefixtures("house")
+def test_an_interrupted_run_says_so() -> None:
+    bench = a_bench(*three())
+    assert "not brought to its end" not in text(page.who(bench))
+    assert "not brought to its end" in text(page.who(bench.model_copy(update={"complete": False})))

@@ -25,6 +25,7 @@ def a_pass(client: str, repeat: int = 0, cell: Cell = FULL, **changes: Any) -> P
         "rate_error_p50": -0.001,
         "rate_error_worst": -0.002,
         "cpu_per_chunk_s": 15e-6,
+        "after_cpu_per_chunk_s": 90e-6,
         "cpu_share": 0.2,
         "lag_p99_s": None,
         "send_delay_p99_s": 0.003,
@@ -39,6 +40,8 @@ def a_bench(*passes: Pass, quick: bool = False) -> Bench:
     return Bench(
         date="2026-11-30T01:00:00+00:00",
         quick=quick,
+        complete=True,
+        commit="0123456789",
         machine={"cpu": "a cpu", "cores": 2, "os": "Linux"},
         versions={"samebytes": {"samebytes": "0.1", "openai": "3.0"}, "floor": {}},
         missing={"aiperf": "does <not> start"},
@@ -70,7 +73,7 @@ def test_a_figure_is_the_median_with_the_least_and_the_most() -> None:
     text = stopwatch.markdown(bench)
     assert "## 256 streams at one instant, one token a chunk, a chunk every 20 ms" in text
     assert "| samebytes | 1.00 (1.00 to 1.00) | 4.00 (2.00 to 6.00) | -0.10 (-0.10 to -0.10) |" in text
-    assert "| floor | 1.00 | 4.00 | -0.10 | -0.20 | 15.0 | 0.20 | 3.00 | 0.001 | 0.500 |" in text
+    assert "| floor | 1.00 | 4.00 | -0.10 | -0.20 | 15.0 | 90.0 | 0.20 | – | 3.00 | 0.001 | 0.500 |" in text
     assert text.index("| floor |") < text.index("| samebytes |")
     assert "- samebytes: samebytes 0.1, openai 3.0" in text
     assert "- aiperf: not measured: does <not> start" in text
@@ -79,7 +82,7 @@ def test_a_figure_is_the_median_with_the_least_and_the_most() -> None:
 def test_what_was_not_measured_is_a_dash_and_a_trial_says_so() -> None:
     text = stopwatch.markdown(a_bench(a_pass("guidellm", cell=SPREAD, cpu_per_chunk_s=None), quick=True))
     assert "## 16 streams spread over 1 s, 1-6 tokens a chunk, a chunk every 5 ms" in text
-    assert "| -0.20 | – | 0.20 |" in text
+    assert "| -0.20 | – | 90.0 | 0.20 |" in text
     assert "these figures are no result" in text
     assert "these figures are no result" not in stopwatch.markdown(a_bench(a_pass("floor")))
 
@@ -93,3 +96,45 @@ def test_heads_are_told_apart_and_hold_no_typed_number() -> None:
     heads = [name for name, *_ in stopwatch.COLUMNS]
     assert len(set(heads)) == len(heads)
     assert not any(letter.isdigit() for letter in "".join(heads) + stopwatch.LEGEND)
+
+
+TTFT_16, TTFT_256, RATE_64, _, RATE_256, RATE_256_VLLM, CPU = stopwatch.GOALS
+
+
+def judged(goal: stopwatch.Goal, *passes: Pass) -> stopwatch.Judged:
+    return stopwatch.judge(a_bench(*passes), goal)
+
+
+def ours(*ttft: float, late: float = 0.0005) -> list[Pass]:
+    return [a_pass("samebytes", i, ttft_error_p99_s=t, server_late_p99_s=late) for i, t in enumerate(ttft)]
+
+
+def test_a_goal_is_met_missed_or_not_decided() -> None:
+    assert judged(TTFT_256, *ours(0.009, 0.004, 0.008)).verdict == stopwatch.MET
+    assert judged(TTFT_256, *ours(0.013, 0.012, 0.011)).verdict == stopwatch.MISSED
+    assert judged(TTFT_256, *ours(0.009, 0.004, 0.011)).verdict == stopwatch.OPEN  # on both sides
+    # above the limit by less than the server itself was late
+    assert judged(TTFT_256, *ours(0.013, 0.012, 0.011, late=0.003)).verdict == stopwatch.OPEN
+    assert judged(TTFT_256, *ours(-0.013, -0.012, -0.011)).verdict == stopwatch.MISSED  # too early is wrong too
+    assert judged(TTFT_16, *ours(0.0001)).verdict == stopwatch.ABSENT  # another load
+
+
+def test_half_of_the_best_of_the_others() -> None:
+    def rate(client: str, error: float, late: float = 0.0) -> Pass:
+        return a_pass(client, rate_error_worst=error, server_late_p99_s=late)
+
+    others = [rate("floor", 0.0), rate("vllm", 0.02), rate("aiperf", -0.01)]
+    found = judged(RATE_256, rate("samebytes", -0.004), *others)
+    assert (found.verdict, found.other, found.others, found.limit) == (stopwatch.MET, "aiperf", 0.01, 0.005)
+    assert judged(RATE_256, rate("samebytes", 0.006), *others).verdict == stopwatch.MISSED
+    assert judged(RATE_256_VLLM, rate("samebytes", 0.006), *others).verdict == stopwatch.MET
+    # 0.04 s of lateness over a stream of 3.98 s: one percent, by which this client and the best do not differ
+    late = [rate("samebytes", 0.004, 0.04), rate("aiperf", 0.01, 0.04)]
+    assert judged(RATE_256, *late).verdict == stopwatch.OPEN
+    assert judged(RATE_256, rate("samebytes", 0.004)).verdict == stopwatch.ABSENT  # nobody to be held against
+    assert judged(RATE_64, rate("samebytes", 0.004), *others).verdict == stopwatch.ABSENT
+
+
+def test_the_servers_lateness_excuses_no_cpu() -> None:
+    assert judged(CPU, a_pass("samebytes", cpu_per_chunk_s=21e-6, server_late_p99_s=1.0)).verdict == stopwatch.MISSED
+    assert judged(CPU, a_pass("samebytes", cpu_per_chunk_s=15e-6)).verdict == stopwatch.MET

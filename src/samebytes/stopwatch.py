@@ -7,6 +7,7 @@ it left in results/bench/stopwatch.json.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +51,8 @@ class Pass(Part):
     """Decode rate over the true one, less one: median, and that of the stream which is furthest off."""
     cpu_per_chunk_s: float | None
     """CPU of the client while the streams ran. Null: not measured for it alone."""
+    after_cpu_per_chunk_s: float | None
+    """CPU of the client when they were over, for parsing what it kept. Null: not measured for it alone."""
     cpu_share: float | None
     """CPU seconds of the client per second. Null: not measured for it alone."""
     lag_p99_s: float | None
@@ -70,11 +73,15 @@ class Bench(Part):
     """UTC."""
     quick: bool
     """Whether it was cut short for a trial."""
+    complete: bool
+    """Whether it came to its end; else it holds the repetitions that were finished."""
+    commit: str | None
+    """Of this project."""
     machine: dict[str, str | int | float | None]
     versions: dict[str, dict[str, str]]
     """By client."""
     missing: dict[str, str]
-    """Clients that could not run, each with why."""
+    """Clients that could not run, or not on every load, each with its first failure."""
     passes: list[Pass]
 
     @property
@@ -94,6 +101,125 @@ class Bench(Part):
     def lateness(self, cell: Cell) -> float:
         """Return the server's own p99 lateness in a cell: the median over all passes."""
         return stats.median([p.server_late_p99_s for p in self.passes if p.cell == cell])
+
+
+# -- goals ------------------------------------------------------------------------------------------------------------
+
+OURS = "samebytes"
+MET, MISSED, OPEN, ABSENT = "met", "not met", "not decided", "not measured"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What this project's client was to reach, set before it was measured: requests at one instant, a token a chunk.
+
+    Attributes
+    ----------
+    text : str
+        The quantity, in words.
+    streams : int
+    of : callable
+        The quantity of a pass, the smaller the better.
+    limit : float or None
+        At most this; None: at most half of the client that it is held against.
+    against : str or None
+        That client; None: the best of the others, whole tools included.
+    """
+
+    text: str
+    streams: int
+    of: Callable[[Pass], float | None]
+    limit: float | None = None
+    against: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A goal with what was measured.
+
+    Attributes
+    ----------
+    goal : Goal
+    ours : list of float
+        Of the repetitions.
+    limit : float or None
+        What was to be reached.
+    other : str or None
+        The best of the others, or the one that the goal names.
+    others, floor : float or None
+        Its median and the floor's.
+    slack : float
+        The server's own lateness, in the unit of the quantity; 0 for CPU.
+    verdict : str
+    """
+
+    goal: Goal
+    ours: list[float]
+    limit: float | None
+    other: str | None
+    others: float | None
+    floor: float | None
+    slack: float
+    verdict: str
+
+
+def _ttft(p: Pass) -> float:
+    return abs(p.ttft_error_p99_s)
+
+
+def _rate(p: Pass) -> float:
+    return abs(p.rate_error_worst)
+
+
+def _cpu(p: Pass) -> float | None:
+    return p.cpu_per_chunk_s
+
+
+GOALS = (
+    Goal("TTFT error, worst of a hundred", 16, _ttft, limit=0.001),
+    Goal("TTFT error, worst of a hundred", 256, _ttft, limit=0.010),
+    *(Goal("decode-rate error, worst stream", n, _rate, against=name) for n in (64, 256) for name in (None, "vllm")),
+    Goal("CPU a chunk", 256, _cpu, limit=20e-6),
+)
+
+
+def judge(bench: Bench, goal: Goal) -> Judged:
+    """Return whether a goal was reached.
+
+    Met: the median of the repetitions is at most the limit; not met: it is above. Not decided where repetitions lie on
+    both sides of the limit, and where the server's own lateness could be the difference: between an error and a limit
+    that it is above (lateness within the server adds to an error and takes nothing from it), or between this client and
+    the one that it is held against.
+    """
+    cell = next((c for c in bench.cells if c.streams == goal.streams and not c.stagger_s and c.tokens == "1"), None)
+    if cell is None:
+        return Judged(goal, [], goal.limit, goal.against, None, None, 0.0, ABSENT)
+    found = {name: bench.values(cell, name, goal.of) for name in bench.clients(cell)}
+    medians = {name: stats.median(values) for name, values in found.items() if values}
+    floor, mine = medians.pop("floor", None), medians.pop(OURS, None)
+    other = goal.against or min(medians, key=lambda name: medians[name], default=None)
+    others = None if other is None else medians.get(other)
+    slack = bench.lateness(cell)
+    if goal.of is _cpu:
+        slack = 0.0
+    elif goal.of is _rate:  # one end of a stream as late as that
+        slack /= (cell.chunks - 1) * cell.interval_s
+    limit = goal.limit
+    if limit is None and others is not None:
+        limit = others / 2
+    ours = found.get(OURS, [])
+    if mine is None or limit is None:
+        verdict = ABSENT
+    elif min(ours) <= limit < max(ours):
+        verdict = OPEN
+    elif mine > limit:
+        verdict = OPEN if mine - limit < slack else MISSED
+    else:
+        verdict = OPEN if goal.limit is None and others is not None and others - mine < slack else MET
+    return Judged(goal, ours, limit, other, others, floor, slack, verdict)
+
+
+# -- the file and its tables ------------------------------------------------------------------------------------------
 
 
 def load(path: Path) -> Bench | None:
@@ -130,6 +256,7 @@ def spread(values: Sequence[float], digits: int, scale: float = 1, sign: str = "
 def markdown(bench: Bench) -> str:
     """Return a bench's result as Markdown tables, one for each kind of load."""
     trial = " **A short trial: these figures are no result.**" if bench.quick else ""
+    trial += "" if bench.complete else " **Not run to its end.**"
     lines = [
         "# How much of this is the stopwatch",
         "",
@@ -151,7 +278,8 @@ def markdown(bench: Bench) -> str:
 
 LEGEND = (
     "Each figure: the median over repetitions (least to most). TTFT error and decode-rate error: what the client says "
-    "less what the server did, over the streams. Sent late: from when a request was due to when the server had it. "
+    "less what the server did, over the streams of one pass. CPU: while the streams ran; afterwards: for parsing what "
+    "was kept. Sent late: from when a request was due to when the server had it. "
     "Server late: how late the server itself sent."
 )
 
@@ -175,7 +303,9 @@ COLUMNS: tuple[tuple[str, Callable[[Pass], float | None], int, float], ...] = (
     ("decode-rate error, %, median", lambda p: p.rate_error_p50, 2, 1e2),
     ("decode-rate error, %, worst stream", lambda p: p.rate_error_worst, 2, 1e2),
     ("CPU a chunk, µs", lambda p: p.cpu_per_chunk_s, 1, 1e6),
+    ("CPU a chunk afterwards, µs", lambda p: p.after_cpu_per_chunk_s, 1, 1e6),
     ("CPU cores", lambda p: p.cpu_share, 2, 1),
+    ("event loop late, ms, worst of a hundred", lambda p: p.lag_p99_s, 2, 1e3),
     ("sent late, ms, worst of a hundred", lambda p: p.send_delay_p99_s, 2, 1e3),
     ("server late, ms, median", lambda p: p.server_late_p50_s, 3, 1e3),
     ("server late, ms, worst of a hundred", lambda p: p.server_late_p99_s, 3, 1e3),

@@ -83,11 +83,63 @@ def who(bench: Bench | None) -> Html:
     items += [
         html("{}: not measured: {}", code(name), given(why, source=SOURCE)) for name, why in bench.missing.items()
     ]
-    return prose.bullets(items)
+    unfinished = Html() if bench.complete else paragraph("This run was not brought to its end.")
+    return join([unfinished, prose.bullets(items)])
 
 
 def _versions(found: dict[str, str]) -> Html:
     return html("({})", given(stopwatch.versions(found), source=SOURCE)) if found else Html()
+
+
+def goals(bench: Bench | None) -> Html:
+    """Return each goal that was set beforehand with what was measured and whether it was reached."""
+    if bench is None:
+        return Html()
+    rows, data = [], []
+    for found in (stopwatch.judge(bench, goal) for goal in stopwatch.GOALS):
+        goal = found.goal
+        unit, digits, scale = _UNITS[goal.text]
+
+        def shown(value: float | None, unit: str = unit, digits: int = digits, scale: float = scale) -> Html:
+            return number(value, digits, unit, source=SOURCE, scale=scale)
+
+        to_reach = html("at most {}", shown(found.limit))
+        if goal.limit is None:
+            whose = code(goal.against) if goal.against else "the best of the others"
+            to_reach = html("{} <small>half of {}</small>", to_reach, whose)
+        rows.append(
+            [
+                html("{}, {}", goal.text, html("{} streams", count(goal.streams, source=SOURCE))),
+                to_reach,
+                _spread(found.ours, digits, scale),
+                html("{} <small>{}</small>", shown(found.others), code(found.other) if found.other else ""),
+                shown(found.floor),
+                shown(found.slack) if found.slack else "",
+                html("<strong>{}</strong>", found.verdict),
+            ]
+        )
+        data.append(
+            {"goal": goal.text, "streams": goal.streams, "limit": found.limit, "other": found.other}
+            | {"samebytes": stats.median(found.ours) if found.ours else None, "others": found.others}
+            | {"floor": found.floor, "server_late": found.slack, "verdict": found.verdict}
+        )
+    return exhibit.table(
+        "stopwatch-goals",
+        "Goals that were set before the measurement: all requests at one instant, one token a chunk. Not decided: "
+        "repetitions lie on both sides of the limit, or the server’s own lateness could be the difference.",
+        ["goal", "to reach", "this project’s client", "of the others", "the floor", "the server’s lateness", "verdict"],
+        rows,
+        _origin(bench),
+        data=data,
+        words={6},
+    )
+
+
+_UNITS = {
+    "TTFT error, worst of a hundred": ("ms", 2, 1e3),
+    "decode-rate error, worst stream": ("%", 2, 1e2),
+    "CPU a chunk": ("µs", 1, 1e6),
+}
 
 
 def tables(bench: Bench | None) -> Html:
@@ -132,7 +184,7 @@ def _origin(bench: Bench) -> Origin:
         machine=", ".join(str(value) for value in bench.machine.values()),
         vllm=bench.versions.get("vllm", {}).get("vllm"),
         date=bench.date[:10],
-        commit=None,
+        commit=bench.commit,
         command="make bench",
     )
 
