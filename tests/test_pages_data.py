@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 import probefactory
 import profilefactory
 from bookhouse import baselines, measured, text
@@ -68,3 +70,10 @@ def test_a_citation_is_there_where_the_project_has_one(house: Path) -> None:
     assert "There is no CITATION.cff" in text(data.citation())
     (house / "CITATION.cff").write_text("title: <mine>\nauthors: [{name: me}]\n")
     assert "title = {{&lt;mine&gt;}}" in data.citation()
+
+
+@pytest.mark.slow
+def test_the_pdf_is_linked_where_there_is_one(built: Path, published: Path) -> None:
+    assert (published / "samebytes.pdf").is_file()
+    assert '<a href="../samebytes.pdf">one PDF</a>' in (published / "book" / "data.html").read_text(encoding="utf-8")
+    assert "samebytes.pdf" not in (built / "book" / "data.html").read_text(encoding="utf-8")

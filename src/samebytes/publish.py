@@ -26,6 +26,9 @@ BASE_URL = "SAMEBYTES_BASE_URL"
 NOT_SERVED = (".buildinfo", ".buildinfo.bak", "objects.inv")
 """What Sphinx leaves in its output for itself."""
 
+PDF = "samebytes.pdf"
+"""The whole article, in the site's folder."""
+
 SHOWN = 10
 """So many broken links are listed."""
 
@@ -96,7 +99,8 @@ def publish(root: Path, target: Path, base_url: str | None = None) -> Path:
     (target / "404.html").write_text(_NOT_FOUND.format(home=escape(home)), encoding="utf-8")
     if base is not None:
         (target / "sitemap.xml").write_text(sitemap(pages, base), encoding="utf-8")
-    pdf.write(target, pages, target / "samebytes.pdf", base)
+    pdf.write(target, pages, target / PDF, base)
+    _link_pdf(target, pages)
     broken = list(problems(target))
     if broken:
         listed = "\n  ".join(broken[:SHOWN])
@@ -130,6 +134,18 @@ def _describe(path: Path, page: str, base: str | None) -> None:
     if base is not None:
         tags += f'<link rel="canonical" href="{escape(urljoin(base, f"{page}.html"))}">\n'
     path.write_text(text.replace("</head>", f"{tags}</head>", 1), encoding="utf-8")
+
+
+def _link_pdf(site: Path, pages: list[str]) -> None:
+    """Make a page's words for the PDF a link to it: a site that was only built has none to link to."""
+    for page in pages:
+        path = site / f"{page}.html"
+        to = Path(os.path.relpath(site / PDF, path.parent)).as_posix()
+        text = path.read_text(encoding="utf-8")
+        path.write_text(_AS_PDF.sub(rf'<a href="{to}">\1</a>', text), encoding="utf-8")
+
+
+_AS_PDF = re.compile(r'<span class="as-pdf">(.*?)</span>', re.DOTALL)
 
 
 def description(page: str) -> str:
