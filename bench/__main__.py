@@ -16,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -387,6 +388,7 @@ def main() -> None:
         "--out", type=Path, help="folder for the result; default: results/bench, of a trial _build/bench"
     )
     told = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does, and the clients with it
     streams = told.streams or ([16] if told.quick else list(INTERVALS_S))
     kinds = told.kinds or (["once"] if told.quick else list(KINDS))
     groups = cells(streams, kinds, 40 if told.quick else CHUNKS)
