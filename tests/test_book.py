@@ -22,8 +22,8 @@ from conftest import ROOT
 from recordfactory import a_record, prompt_ids
 from samebytes import bookbuild, bookdata, paths, record
 from samebytes.errors import SamebytesError, UsageError
+from samebytes.lock import locked
 from samebytes.pagecheck import Page
-from samebytes.run import locked
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import yaml
 
 from samebytes import pagecheck
 from samebytes.errors import SamebytesError
-from samebytes.run import locked
+from samebytes.lock import locked
 
 SHOWN = 10
 """So many problems are listed."""

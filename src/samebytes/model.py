@@ -9,8 +9,6 @@ function of the wheel, so its digests are constants here: whatever does not matc
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import math
@@ -22,13 +20,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samebytes import paths, shape
 from samebytes.errors import EngineError, UsageError, unknown
+from samebytes.lock import locked
 from samebytes.roofline import SHAPES
 
 if TYPE_CHECKING:
@@ -175,8 +174,7 @@ def _built(
     """Return a folder that holds ``files``; ``write(work, built)`` fills a new one where it does not."""
     if intact(folder, files):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.parent / f".{folder.name}.lock"):
+    with locked(folder.parent / f".{folder.name}.lock"):
         if intact(folder, files):  # built by another process while this one waited
             return folder
         # left by a killed builder: nobody else holds the lock
@@ -506,14 +504,6 @@ def _hub_snapshot(model: str) -> Path | None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; the kernel releases it however the process ends."""
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 if __name__ == "__main__":

@@ -40,9 +40,10 @@ from samebytes import (
 )
 from samebytes.compare import Comparison
 from samebytes.errors import EngineError, RecordError, UsageError, unknown
+from samebytes.lock import locked
 from samebytes.margins import Explanation, Moves, Trace
 from samebytes.record import ConfigInfo, Launch, MachineInfo, ModelInfo, Part, Record, Sampling, Versions
-from samebytes.run import Say, differences, locked
+from samebytes.run import Say, differences
 from samebytes.settings import Plan
 from samebytes.workloads import Prompt
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -30,6 +29,7 @@ from samebytes import (
 )
 from samebytes.client import Batch, Client, Endpoint, RequestSpec
 from samebytes.errors import EngineError, RecordError, UsageError, unknown
+from samebytes.lock import locked
 from samebytes.record import (
     ConfigInfo,
     Launch,
@@ -92,24 +92,6 @@ def _lock(path: Path) -> contextlib.AbstractContextManager[None]:
         path.with_name(f".{path.stem}.lock"),
         f"another run is writing {path}; wait for it, or give this one another label",
     )
-
-
-@contextlib.contextmanager
-def locked(lock: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock file for the length of a ``with`` block, its folder made where it is missing.
-
-    Raises
-    ------
-    UsageError
-        With ``refusal``, at once, where another process holds it.
-    """
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(refusal) from None
-        yield
 
 
 class _Run:

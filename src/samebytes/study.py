@@ -10,8 +10,9 @@ from typing import Literal
 
 from samebytes import execute, machine, paths, record, settings
 from samebytes.errors import SamebytesError
+from samebytes.lock import locked
 from samebytes.record import MachineInfo
-from samebytes.run import differences, is_complete, locked
+from samebytes.run import differences, is_complete
 from samebytes.settings import Plan, Run, Study
 
 State = Literal["to measure", "to resume", "complete", "failed here", "other settings"]
