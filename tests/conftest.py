@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import signal
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import hypothesis
 import pytest
 
 import bookhouse
+import siteserver
 from samebytes import bookbuild, model, paths, publish
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +70,13 @@ def built() -> Path:
 def published(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of this checkout as it is published, its folder."""
     return publish.publish(ROOT, tmp_path_factory.mktemp("published") / "site", BASE_URL)
+
+
+@pytest.fixture(scope="module")
+def site(published: Path) -> Iterator[str]:
+    """The address of the published site, which lies below its host's root; without the last slash."""
+    with siteserver.serving(published) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

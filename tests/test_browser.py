@@ -9,11 +9,8 @@ import ast
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,8 +36,6 @@ pytestmark = pytest.mark.slow
 
 PAGES = bookbuild.pages(ROOT)
 SCREENS = ROOT / "_build" / "screens"
-BELOW = "some/where"
-"""The site lies below its host's root, as on a forge's pages."""
 FLAGS = (
     # nothing but this machine has an address
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
@@ -79,27 +74,6 @@ def browser() -> Iterator[Browser]:
         found = playwright.chromium.launch(executable_path=pdf.browser(), args=FLAGS)
         yield found
         found.close()
-
-
-class _Site(SimpleHTTPRequestHandler):
-    """The built site, without a line per request."""
-
-    def translate_path(self, path: str) -> str:
-        return super().translate_path(path.removeprefix(f"/{BELOW}"))
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def site(published: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Site, directory=str(published)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/{BELOW}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 @pytest.fixture(scope="module")

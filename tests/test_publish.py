@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +14,6 @@ from samebytes import bookbuild, pdf, publish
 from samebytes.errors import SamebytesError, UsageError
 
 PAGES = bookbuild.pages(ROOT)
-BELOW = "some/where"
 
 
 def page(body: str, head: str = "") -> str:
@@ -178,40 +173,19 @@ def test_every_page_has_a_title_a_description_and_an_address_of_its_own(publishe
         assert f'<link rel="canonical" href="{BASE_URL}{name}.html">' in text
 
 
-class _Below(SimpleHTTPRequestHandler):
-    """The site below its host's root; what is not found is answered with its own page, as a forge does."""
-
-    def translate_path(self, path: str) -> str:
-        return super().translate_path(path.removeprefix(f"/{BELOW}") if path.startswith(f"/{BELOW}") else "/nothing")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def served(published: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Below, directory=str(published)))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/{BELOW}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.mark.slow
-def test_search_works_below_the_root_with_no_other_host(served: str) -> None:
+def test_search_works_below_the_root_with_no_other_host(site: str) -> None:
     flags = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=pdf.browser(), args=flags)
         found = browser.new_page()
-        found.goto(f"{served}/search.html?q=speculation")
+        found.goto(f"{site}/search.html?q=speculation")
         link = found.locator("#search-results li a").first
         link.wait_for()
         found.locator("#search-results").get_by_text(re.compile(r"\d+ page")).first.wait_for()  # the last thing it says
         link.click()
-        found.wait_for_url(f"{served}/book/*")
+        found.wait_for_url(f"{site}/book/*")
         assert found.locator("h1").first.inner_text()
-        found.goto(f"{served}/")
-        found.wait_for_url(f"{served}/book/index.html")
+        found.goto(f"{site}/")
+        found.wait_for_url(f"{site}/book/index.html")
         browser.close()
