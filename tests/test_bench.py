@@ -100,3 +100,15 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch:
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(bench.Broken, match="apt-get install gcc"):
         bench.compiled(tmp_path)
+
+
+def test_a_client_that_dies_does_not_end_the_run(programs: dict[str, Path], tmp_path: Path) -> None:
+    run = bench.Run(programs, ["floor", "samebytes"], tmp_path, quick=True)
+    with contextlib.closing(run):
+        ours = next(peer for peer in run._peers if isinstance(peer, bench.Peer))
+        ours._process.kill()
+        run.measure([[cell(), cell(tokens="1-6")]], 1, lambda found: None)
+    assert {p.client for p in run.bench.passes} == {"floor"}
+    assert len(run.bench.passes) == 2
+    assert "samebytes ended" in run.bench.missing["samebytes"]
+    assert run.bench.complete

@@ -39,6 +39,7 @@ def conclusion(bench: Bench | None) -> Html:
     mine = bench.values(cell, "samebytes", lambda p: p.ttft_error_p99_s)
     rate = bench.values(cell, "samebytes", lambda p: p.rate_error_worst)
     cpu = bench.values(cell, "samebytes", lambda p: p.cpu_per_chunk_s)
+    after = bench.values(cell, "samebytes", lambda p: p.after_cpu_per_chunk_s)
     if not mine or not rate:
         return Html()
     return paragraph(
@@ -48,7 +49,11 @@ def conclusion(bench: Bench | None) -> Html:
         html("{} streams", count(cell.streams, source=SOURCE)),
         number(stats.median(mine), 1, "ms", source=SOURCE, scale=1000),
         percent(max(map(abs, rate)), 2, source=SOURCE),
-        html("It spends {} of CPU on a chunk.", number(stats.median(cpu), 0, "µs", source=SOURCE, scale=1e6))
+        html(
+            "It spends {} of CPU on a chunk while they run, and {} on parsing it afterwards.",
+            number(stats.median(cpu), 0, "µs", source=SOURCE, scale=1e6),
+            number(stats.median(after) if after else None, 0, "µs", source=SOURCE, scale=1e6),
+        )
         if cpu
         else Html(),
         number(bench.lateness(cell), 1, "ms", source=SOURCE, scale=1000),
@@ -77,8 +82,8 @@ def who(bench: Bench | None) -> Html:
     if bench is None:
         return Html()
     items = [
-        html("{}: {} {}", code(name), CLIENTS.get(name, name), _versions(bench.versions.get(name, {})))
-        for name in dict.fromkeys(p.client for p in bench.passes)
+        html("{}: {} {}", code(name), CLIENTS[name], _versions(bench.versions.get(name, {})))
+        for name in sorted({p.client for p in bench.passes}, key=list(CLIENTS).index)
     ]
     items += [
         html("{}: not measured: {}", code(name), given(why, source=SOURCE)) for name, why in bench.missing.items()
@@ -111,7 +116,7 @@ def goals(bench: Bench | None) -> Html:
             [
                 html("{}, {}", goal.text, html("{} streams", count(goal.streams, source=SOURCE))),
                 to_reach,
-                _spread(found.ours, digits, scale),
+                html("{} {}", _spread(found.ours, digits, scale), unit if found.ours else ""),
                 html("{} <small>{}</small>", shown(found.others), code(found.other) if found.other else ""),
                 shown(found.floor),
                 shown(found.slack) if found.slack else "",
