@@ -336,8 +336,8 @@ class Run:
     def measure(self, groups: Sequence[Sequence[Cell]], repeats: int, save: Callable[[Bench], None]) -> None:
         """Measure group after group, a few repetitions each.
 
-        Within a repetition all clients measure a cell before the next one begins. The whole tools come last, and only
-        where all requests start at once: they cannot spread them, and what they start would disturb the others.
+        Within a repetition all clients measure a cell before the next one begins. The whole tools come last, since
+        what they start would disturb the others, and only where all requests start at once: their paces differ.
         """
         at_once = [cell for group in groups for cell in group if not cell.stagger_s]
         total = repeats * (sum(map(len, groups)) * len(self._peers) + len(at_once) * len(self._tools))
