@@ -312,8 +312,22 @@ def test_text_survives_cuts(client: Client, split: int) -> None:
 def test_the_end_is_seen(client: Client, frame: str, keep_open: bool) -> None:
     begin = time.monotonic()
     result = one(client, frame=frame, keep_open=keep_open, tokens=[1, 2, 3])
-    assert (result.status, result.completion_tokens) == ("ok", 6)
+    together = [spec("p", i, frame=frame, keep_open=keep_open, tokens=[1, 2, 3]) for i in range(2)]
+    for found in (result, *client.send(together, concurrency=2).results):
+        assert (found.status, found.completion_tokens) == ("ok", 6)
     assert time.monotonic() - begin < 5
+
+
+def test_hanging_up_waits_for_the_last_answers_and_not_for_the_next_request(client: Client) -> None:
+    specs = [spec("p", i, tokens=[1]) for i in range(2)]
+    first, _ = client.send(specs, concurrency=1).results
+    for result in client.send(specs, concurrency=2).results:
+        assert result.ended is not None
+        assert result.finish is not None
+        assert result.ended - result.finish >= client_process.QUIET_S  # nobody waits for the slot
+    assert first.ended is not None
+    assert first.finish is not None
+    assert first.ended - first.finish < client_process.QUIET_S
 
 
 def test_a_refusal_on_a_connection_left_open(client: Client) -> None:

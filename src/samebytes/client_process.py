@@ -36,7 +36,8 @@ MAX_OPEN = 512
 TICK_S = 0.01
 """Period of the event-loop lag sampler."""
 QUIET_S = 0.05
-"""How long after what looks like the end a server may take to close before the end is verified."""
+"""How long after what looks like the end a server may take to close before the end is verified, and for how long
+hanging up is put off."""
 CONNECT_TIMEOUT_S = 30.0
 
 
@@ -241,6 +242,17 @@ class Exchange(asyncio.Protocol):
         self._tail = (self._tail + data)[-5:]
         if self._tail == b"0\r\n\r\n" or self._received == self._length:
             # Probably the end. A server that was asked to close does so now; for one that does not, look closer.
+            if self._transport is not None and self._batch.winding_down:
+                # Hanging up takes longer than reading a chunk, and no request waits for this slot: the last chunks of
+                # other answers, which may be due at this very moment, come first.
+                self._transport.pause_reading()
+                self._batch.loop.call_later(QUIET_S, self._hang_up)
+            else:
+                self._batch.loop.call_later(QUIET_S, self._verify_end, self._received)
+
+    def _hang_up(self) -> None:
+        if self.ended is None and self._transport is not None:
+            self._transport.resume_reading()
             self._batch.loop.call_later(QUIET_S, self._verify_end, self._received)
 
     def _verify_end(self, received: int) -> None:
@@ -349,6 +361,11 @@ class Batch:
         for task in tasks:
             self.keep(task)
         return tasks
+
+    @property
+    def winding_down(self) -> bool:
+        """Whether no request waits for a slot, and more than one answer is on its way."""
+        return self._started == len(self.exchanges) and self._started - self._finished > 1
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """Hold a task until it is done (the event loop itself keeps weak references only)."""
