@@ -71,7 +71,7 @@ PARTS = ("packed matrices", "matrices", "attention", "norms, rotary, activation"
 
 
 def parts(found: Profile) -> list[dict[str, Any]]:
-    """Return a profiled step's time by `PARTS`, in milliseconds; empty without a trace."""
+    """Return a step's time by `PARTS`, in milliseconds: kernels as profiled, gaps as `idle`. Empty without a trace."""
     step = found.trace
     if step is None:
         return []
@@ -80,7 +80,8 @@ def parts(found: Profile) -> list[dict[str, Any]]:
         kind = roofline.kind(kernel.name)
         seconds[kind if kind in PARTS else REST] += kernel.seconds
     seconds[REST] += step.others_s
-    seconds[IDLE] = (1 - step.busy) * step.step_s
+    waiting = idle(found)
+    seconds[IDLE] = (1 - step.busy) * step.step_s if waiting is None else waiting
     return [{"config": found.config.name, "part": part, "ms": seconds[part] * MS} for part in PARTS if seconds[part]]
 
 
@@ -118,8 +119,8 @@ def _breakdown_chart(study: Measured, found: Sequence[Profile], rows: Sequence[M
         f"wall-step-{study.name}",
         altair.layer(drawn).properties(height=40 + 34 * len(said)),
         html("What a decode step’s time goes into. {}.", join(said, "; ")),
-        "One request’s decode step under the engine’s profiler: time by what the kernels’ names say they do. "
-        "Profiling itself makes a step longer.",
+        "One request’s decode step: time under the engine’s profiler by what the kernels’ names say they do, and what "
+        "is left of a step without the profiler.",
         origin(found),
         data=list(rows),
     )
@@ -199,6 +200,21 @@ def _breakdown_table(study: Measured, found: Sequence[Profile]) -> Html:
     )
 
 
+def working(found: Profile) -> float | None:
+    """Return for how many seconds of a step anything runs on the device; None without a trace."""
+    return None if found.trace is None else found.trace.busy * found.trace.step_s
+
+
+def idle(found: Profile) -> float | None:
+    """Return for how many seconds of a step nothing runs; None where the step or its kernels were not timed.
+
+    The step is the one without the profiler: that makes the host slower, and with it the gaps between kernels longer,
+    while a kernel takes what it takes.
+    """
+    alone, work = found.step_s().get(1), working(found)
+    return None if alone is None or work is None else max(alone - work, 0.0)
+
+
 def reason(study: Measured, found: Sequence[Profile]) -> Html:
     """Return in words what keeps a step from the bound: reading below full rate, other kernels, idle time."""
     base = next((each for each in found if each.trace is not None), None)
@@ -207,28 +223,30 @@ def reason(study: Measured, found: Sequence[Profile]) -> Html:
     if base is None or base.trace is None or bandwidth is None or not read:
         return Html()
     source = _file(base)
-    idle = (1 - base.trace.busy) * base.trace.step_s
+    work = working(base)
+    waiting = idle(base)
     matrices = sum(seconds for _, seconds in read.values())
     total = sum(size for size, _ in read.values())
     said = paragraph(
-        "{}, {}: reading the weights at full bandwidth would take {} of a step. The kernels that read them take {}: "
-        "{}. Everything else that runs takes {}; for {} nothing runs.",
+        "{}, {}: reading the weights at full bandwidth would take {}. A step takes {}. The kernels that read the weights "
+        "take {} of it: {}. Everything else that runs takes {}; for {} nothing runs.",
         given(study.title, source=study.name),
         code(base.config.name),
         number(total / bandwidth, 2, "ms", source=f"weights read / bandwidth: {source}", scale=MS),
+        number(base.step_s().get(1), 2, "ms", source=f"without the profiler: {source}", scale=MS),
         number(matrices, 2, "ms", source=source, scale=MS),
         common.listed(
             [
                 html(
-                    "{} of the bandwidth for {}",
+                    "{} of the bandwidth{}",
                     percent(size / seconds / bandwidth, 0, source=f"bytes / time / bandwidth: {source}"),
-                    READ[kind],
+                    f" for {READ[kind]}" if len(read) > 1 else "",
                 )
                 for kind, (size, seconds) in read.items()
             ]
         ),
-        number(base.trace.step_s - matrices - idle, 2, "ms", source=source, scale=MS),
-        number(idle, 2, "ms", source=source, scale=MS),
+        number(work - matrices if work is not None else None, 2, "ms", source=source, scale=MS),
+        number(waiting, 2, "ms", source=f"step without the profiler, less the kernels: {source}", scale=MS),
     )
     return join([said, prose.bullets([_against(base, each) for each in found if each is not base])])
 
@@ -245,14 +263,27 @@ def hints(found: Sequence[tuple[Measured, list[Profile]]]) -> dict[str, Html]:
             continue
         kind, (size, seconds) = max(read.items(), key=lambda item: item[1][1])
         result[study.name] = html(
-            " The kernels that read {} do so at {} of the bandwidth; {} rows in one step cost {} a step of one.",
+            " The kernels that read {} do so at {} of the bandwidth{}; {} rows in one step cost {} a step of one.",
             READ[kind] if len(read) > 1 else "the weights",
             percent(size / seconds / bandwidth, 0, source=f"bytes / time / bandwidth: {_file(base)}"),
+            _waiting(base),
             count(ROWS, source="samebytes.pages.step.ROWS"),
             times(cost, source=_file(base)),
         )
     return result
 
+
+def _waiting(found: Profile) -> Html:
+    """Return for how much of a step nothing runs, where that is much."""
+    waiting, alone = idle(found), found.step_s().get(1)
+    if waiting is None or alone is None or waiting < MUCH * alone:
+        return Html()
+    source = f"step without the profiler, less the kernels: {_file(found)}"
+    return html(", and for {} of a step nothing runs", percent(waiting / alone, 0, source=source))
+
+
+MUCH = 0.2
+"""From this share of a step up, waiting is told beside reading."""
 
 ROWS = 6
 """Rows that a draft of five tokens makes of one."""
@@ -265,11 +296,13 @@ def _against(base: Profile, other: Profile) -> Html:
     ours, theirs = base.step_s().get(1), other.step_s().get(1)
     ratio = None if ours is None or theirs is None else ours / theirs
     source = f"{_file(base)} over {_file(other)}"
+    work = working(other)
     return html(
-        "{}: {} a step, {} the speed. {}",
+        "{}: {} a step, {} the speed{}. {}",
         code(other.config.name),
         number(theirs, 2, "ms", source=f"without the profiler: {_file(other)}", scale=MS),
         times(ratio, source=source),
+        Html() if work is None else html("; kernels run for {} of it", number(work, 2, "ms", source=source, scale=MS)),
         given(other.config.why, source=f"configs/{other.config.name}.yaml"),
     )
 
