@@ -337,17 +337,17 @@ class Run:
         """Measure group after group, a few repetitions each.
 
         Within a repetition all clients measure a cell before the next one begins. The whole tools come last, since
-        what they start would disturb the others, and only where all requests start at once: their paces differ.
+        what they start would disturb the others.
         """
-        at_once = [cell for group in groups for cell in group if not cell.stagger_s]
-        total = repeats * (sum(map(len, groups)) * len(self._peers) + len(at_once) * len(self._tools))
+        every = [cell for group in groups for cell in group]
+        total = repeats * len(every) * (len(self._peers) + len(self._tools))
         with tqdm(total=total, unit="pass", mininterval=1) as progress:
             for group in groups:
                 for repeat in range(repeats):
                     self._repetition(group, self._peers, repeat, progress)
                     save(self.bench)
             for repeat in range(repeats):
-                self._repetition(at_once, self._tools, repeat, progress)
+                self._repetition(every, self._tools, repeat, progress)
                 save(self.bench)
         self.bench.complete = True
         save(self.bench)

@@ -1,7 +1,9 @@
 """Whole benchmark tools, each in an environment of its own: GuideLLM and AIPerf.
 
-They are programs, so one of their runs is one pass: as many requests as streams, all in flight at once. They start for
-ten seconds and more, in several processes on all cores: what they cost a chunk cannot be told apart and is not given.
+They are programs, so one of their runs is one pass: as many requests as streams, all at once, or at the constant rate
+that spreads them over the same time as the other clients' and without a limit on how many are in flight. They start
+for ten seconds and more, in several processes on all cores: what they cost a chunk cannot be told apart and is not
+given.
 """
 
 from __future__ import annotations
@@ -28,15 +30,18 @@ class Broken(Exception):
     """A tool that cannot run here, and why."""
 
 
-def guidellm(program: Path, port: int, streams: int, folder: Path) -> tuple[list[str], dict[str, str]]:
+def guidellm(program: Path, port: int, cell: Cell, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return GuideLLM's command line and environment."""
+    profile = f"kind=concurrent,streams={cell.streams}"
+    if cell.stagger_s:
+        profile = f"kind=constant,rate={cell.streams / cell.stagger_s}"
     options = [
         "--backend",
         f"kind=openai_http,target=http://127.0.0.1:{port},model=m",
         "--profile",
-        f"kind=concurrent,streams={streams}",
+        profile,
         "--constraint",
-        f"kind=max_requests,count={streams}",
+        f"kind=max_requests,count={cell.streams}",
         "--data",
         f"kind=json_file,path={folder / 'prompts.jsonl'}",
         "--output",
@@ -54,14 +59,17 @@ def read_guidellm(folder: Path) -> list[dict[str, float]]:
     ]
 
 
-def aiperf(program: Path, port: int, streams: int, folder: Path) -> tuple[list[str], dict[str, str]]:
+def aiperf(program: Path, port: int, cell: Cell, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return AIPerf's command line and environment."""
+    load = {"--concurrency": str(cell.streams)}
+    if cell.stagger_s:
+        load = {"--request-rate": str(cell.streams / cell.stagger_s), "--arrival-pattern": "constant"}
     options = {
         "--model": "m",
         "--url": f"http://127.0.0.1:{port}",
         "--endpoint-type": "chat",
-        "--concurrency": str(streams),
-        "--request-count": str(streams),
+        **load,
+        "--request-count": str(cell.streams),
         "--input-file": str(folder / "prompts.jsonl"),
         "--custom-dataset-type": "single_turn",
         "--tokenizer": REPO,
@@ -101,7 +109,7 @@ def hub(folder: Path) -> Path:
     return folder
 
 
-Command = Callable[[Path, int, int, Path], tuple[list[str], dict[str, str]]]
+Command = Callable[[Path, int, Cell, Path], tuple[list[str], dict[str, str]]]
 TOOLS: dict[str, tuple[Command, Callable[[Path], list[dict[str, float]]]]] = {
     "guidellm": (guidellm, read_guidellm),
     "aiperf": (aiperf, read_aiperf),
@@ -134,7 +142,7 @@ class Tool:
         prompts = (json.dumps({"text": f"stream-{i}", "prompt": f"stream-{i}"}) for i in range(streams))
         (self._folder / "prompts.jsonl").write_text("\n".join(prompts) + "\n")
         build, read = TOOLS[self.name]
-        command, env = build(self._program, port, streams, self._folder)
+        command, env = build(self._program, port, cell, self._folder)
         for old in (self._folder / "out.json", self._folder / "out" / "profile_export.jsonl"):
             old.unlink(missing_ok=True)  # the last pass's result must not pass for this one's
         with subprocess.Popen(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench import __main__ as bench
+from bench import tools
 
 from samebytes import stats, stopwatch
 from samebytes.stopwatch import Bench, Cell
@@ -112,3 +113,17 @@ def test_a_client_that_dies_does_not_end_the_run(programs: dict[str, Path], tmp_
     assert len(run.bench.passes) == 2
     assert "samebytes ended" in run.bench.missing["samebytes"]
     assert run.bench.complete
+
+
+def test_whole_tools_are_asked_for_the_same_arrivals(tmp_path: Path) -> None:
+    def asked(build: tools.Command, wanted: Cell) -> str:
+        return " ".join(build(tmp_path / "tool", 8000, wanted, tmp_path)[0])
+
+    at_once, spread = cell(16), cell(16, stagger_s=0.5)
+    assert "--profile kind=concurrent,streams=16 --constraint kind=max_requests,count=16 " in asked(
+        tools.guidellm, at_once
+    )
+    assert "--profile kind=constant,rate=32.0 --constraint kind=max_requests,count=16 " in asked(tools.guidellm, spread)
+    assert "--concurrency 16 --request-count 16 " in asked(tools.aiperf, at_once)
+    assert "--request-rate 32.0 --arrival-pattern constant --request-count 16 " in asked(tools.aiperf, spread)
+    assert "--concurrency" not in asked(tools.aiperf, spread)
