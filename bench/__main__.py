@@ -41,6 +41,7 @@ CHUNKS = 200
 TOKENS = {"1": "1", "1-6": "1,3,6,1,2,1,1,4"}
 INTERVALS_S = {1: 0.005, 16: 0.005, 64: 0.01, 256: 0.02}
 STAGGER_S = 1.0
+CPUS = Path("/sys/devices/system/cpu")
 CLIENTS = ("floor", "samebytes", "vllm", "aiohttp", "openai", *TOOLS)
 
 Measured = dict[str, Any]
@@ -55,9 +56,19 @@ class Cores:
 
     @classmethod
     def here(cls) -> Cores:
-        """Return the first two cores of this process."""
-        usable = sorted(os.sched_getaffinity(0))
-        return cls(usable[0], usable[1]) if len(usable) > 1 else cls(None, None)
+        """Return two CPUs of this process, of different cores where it has them."""
+        first, *others = sorted(os.sched_getaffinity(0))
+        if not others:
+            return cls(None, None)
+        return cls(first, next((cpu for cpu in others if siblings(cpu) != siblings(first)), others[0]))
+
+
+def siblings(cpu: int) -> str:
+    """Return the CPUs that are one core with this one, as Linux lists them; empty where it does not say."""
+    try:
+        return (CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
+    except OSError:
+        return ""
 
 
 def compiled(folder: Path) -> dict[str, Path]:
@@ -361,19 +372,26 @@ class Run:
                 order = random.Random(f"{repeat}, {cell!r}").sample(clients, len(clients))  # noqa: S311 - repeatable
                 for client in order:
                     progress.set_description(f"{cell.streams} streams, {client.name}")
-                    if (client.name, cell) not in self._failed:
+                    # a disturbed pass is repeated once, and both are kept
+                    if self._pass(client, cell, repeat, port):
                         self._pass(client, cell, repeat, port)
                     progress.update()
 
-    def _pass(self, client: Peer | Floor | Tool, cell: Cell, repeat: int, port: int) -> None:
+    def _pass(self, client: Peer | Floor | Tool, cell: Cell, repeat: int, port: int) -> bool:
+        """Measure one pass, unless the client failed on this load before, and return whether it was disturbed."""
+        if (client.name, cell) in self._failed:
+            return False
         forget(port)
         try:
             measured = client.measure(cell, port)
-            self.bench.passes.append(judged(cell, client.name, repeat, measured, forget(port)))
+            found = judged(cell, client.name, repeat, measured, forget(port))
         except Broken as error:
             # not tried again on this load; another may still go well
             self._failed.add((client.name, cell))
             self.bench.missing.setdefault(client.name, f"{stopwatch.title(cell)}: {error}")
+            return False
+        self.bench.passes.append(found)
+        return found.disturbed
 
 
 def main() -> None:

@@ -59,16 +59,16 @@ def test_clients_are_measured_on_the_same_streams(programs: dict[str, Path], tmp
     wanted = [cell(), cell(stagger_s=0.1), cell(streams=1, tokens="1-6")]
     found = measured(programs, wanted, ["floor", "samebytes"], 2, tmp_path)
     assert found.cells == wanted
-    assert len(found.passes) == 12
-    first = {p.client for p in found.passes[::2]}
+    assert len(found.counted) == 12
+    first = {p.client for p in found.counted[::2]}
     assert first == {"floor", "samebytes"}  # not always the same one
     assert found.complete
-    for p in found.passes:
+    for p in found.counted:
         assert p.ttft_error_p50_s > -1e-4  # no client can have a token before it is sent
         assert p.cpu_per_chunk_s is not None
     # a busy machine may spoil some passes, not most
-    assert stats.median([p.ttft_error_p50_s for p in found.passes]) < 0.05
-    assert stats.median([abs(p.rate_error_p50) for p in found.passes]) < 0.1
+    assert stats.median([p.ttft_error_p50_s for p in found.counted]) < 0.05
+    assert stats.median([abs(p.rate_error_p50) for p in found.counted]) < 0.1
     assert "openai" in found.versions["samebytes"]
     stopwatch.write(tmp_path / stopwatch.FILE, found)
     assert stopwatch.load(tmp_path / stopwatch.FILE) == found
@@ -85,6 +85,40 @@ def test_a_client_that_cannot_run_is_named_with_its_reason(
         "aiperf": "not installed: tools/venv.sh aiperf",
     }
     assert {p.client for p in found.passes} == {"floor"}
+
+
+def test_a_disturbed_pass_is_repeated_once_and_both_are_kept(programs: dict[str, Path], tmp_path: Path) -> None:
+    # a schedule of a microsecond a chunk, which no server keeps
+    hopeless = Cell(streams=2, interval_s=1e-6, chunks=400, stagger_s=0.0, tokens="1")
+    found = measured(programs, [hopeless], ["floor"], 2, tmp_path)
+    assert [(p.repeat, p.disturbed) for p in found.passes] == [(0, True), (0, True), (1, True), (1, True)]
+    assert found.counted == found.passes[1::2]
+
+
+@pytest.mark.parametrize(
+    ("usable", "listed", "expected"),
+    [
+        ({0, 1, 2, 3}, {0: "0-1", 1: "0-1", 2: "2-3", 3: "2-3"}, (0, 2)),
+        ({4, 6}, {4: "4", 6: "6"}, (4, 6)),
+        ({0, 1}, {0: "0-1", 1: "0-1"}, (0, 1)),  # one core: its two threads
+        ({0, 1}, {}, (0, 1)),  # Linux does not say
+        ({3}, {3: "3"}, (None, None)),
+    ],
+)
+def test_server_and_clients_run_on_cores_of_their_own(
+    usable: set[int],
+    listed: dict[int, str],
+    expected: tuple[int | None, int | None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for cpu, text in listed.items():
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{text}\n")
+    monkeypatch.setattr(bench, "CPUS", tmp_path)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: usable)
+    assert bench.Cores.here() == bench.Cores(*expected)
 
 
 def test_levels_and_kinds_of_load() -> None:
@@ -110,7 +144,7 @@ def test_a_client_that_dies_does_not_end_the_run(programs: dict[str, Path], tmp_
         ours._process.kill()
         run.measure([[cell(), cell(tokens="1-6")]], 1, lambda found: None)
     assert {p.client for p in run.bench.passes} == {"floor"}
-    assert len(run.bench.passes) == 2
+    assert len(run.bench.counted) == 2
     assert "samebytes ended" in run.bench.missing["samebytes"]
     assert run.bench.complete
 

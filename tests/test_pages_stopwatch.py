@@ -110,3 +110,12 @@ def test_an_interrupted_run_says_so() -> None:
     bench = a_bench(*three())
     assert "not brought to its end" not in text(page.who(bench))
     assert "not brought to its end" in text(page.who(bench.model_copy(update={"complete": False})))
+
+
+@pytest.mark.usefixtures("house")
+def test_disturbed_passes_are_counted_and_those_that_count_are_named() -> None:
+    assert "repeated, once: 0 of 3 passes were. None of those that count is." in text(page.who(a_bench(*three())))
+    bad = [a_measurement("vllm", server_late_p99_s=0.021) for _ in range(2)]
+    said = text(page.who(a_bench(*three(), *bad)))
+    assert "repeated, once: 1 of 5 passes were. Disturbed again, and counted all the same: vllm :" in said
+    assert "a chunk every 20 ms , repetitions: 1" in said

@@ -92,6 +92,27 @@ def test_the_servers_own_lateness_is_over_all_clients() -> None:
     assert a_bench(*late, a_pass("floor", cell=SPREAD)).lateness(FULL) == 0.002
 
 
+def test_a_disturbed_pass_is_set_aside_for_its_repetition() -> None:
+    bad = {"server_late_p99_s": 0.021, "ttft_error_p99_s": 0.5}  # a chunk is due every 0.020 s
+    bench = a_bench(a_pass("samebytes", **bad), a_pass("samebytes"), a_pass("samebytes", 1), a_pass("floor"))
+    assert bench.passes[0].disturbed
+    assert bench.set_aside == bench.passes[:1]
+    assert bench.values(FULL, "samebytes", lambda p: p.ttft_error_p99_s) == [0.004, 0.004]
+    assert bench.lateness(FULL) == 0.0005
+    assert stopwatch.judge(bench, TTFT_256).verdict == stopwatch.MET
+    text = stopwatch.markdown(bench)
+    assert "- set aside as disturbed, and repeated at once: 1 of 4 passes" in text
+    assert "although disturbed" not in text
+
+
+def test_where_the_repetition_is_disturbed_too_it_counts_and_is_named() -> None:
+    bad = {"server_late_p99_s": 0.021}
+    bench = a_bench(a_pass("vllm", ttft_error_p99_s=0.5, **bad), a_pass("vllm", ttft_error_p99_s=0.3, **bad))
+    assert bench.values(FULL, "vllm", lambda p: p.ttft_error_p99_s) == [0.3]
+    assert stopwatch.disturbed(bench) == {("vllm", FULL): 1}
+    assert f"- vllm, {stopwatch.title(FULL)}: counted although disturbed: 1" in stopwatch.markdown(bench)
+
+
 def test_heads_are_told_apart_and_hold_no_typed_number() -> None:
     heads = [name for name, *_ in stopwatch.COLUMNS]
     assert len(set(heads)) == len(heads)

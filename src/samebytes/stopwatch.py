@@ -6,6 +6,7 @@ it left in results/bench/stopwatch.json.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,11 @@ class Pass(Part):
     server_stalls: int
     """How often a socket was full, because the client did not read."""
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether the machine did something else meanwhile: the server was later than a chunk's interval, p99."""
+        return self.server_late_p99_s > self.cell.interval_s
+
 
 class Bench(Part):
     """One run of the bench."""
@@ -83,6 +89,18 @@ class Bench(Part):
     missing: dict[str, str]
     """Clients that could not run, or not on every load, each with its first failure."""
     passes: list[Pass]
+    """In the order of measuring. A disturbed one was repeated at once: both stand here, under one repetition."""
+
+    @property
+    def counted(self) -> list[Pass]:
+        """Passes that figures are taken from: of each client's repetition the last, which may be disturbed too."""
+        return list({(p.client, p.cell, p.repeat): p for p in self.passes}.values())
+
+    @property
+    def set_aside(self) -> list[Pass]:
+        """Disturbed passes that were repeated."""
+        counted = {id(p) for p in self.counted}
+        return [p for p in self.passes if id(p) not in counted]
 
     @property
     def cells(self) -> list[Cell]:
@@ -95,12 +113,12 @@ class Bench(Part):
 
     def values(self, cell: Cell, client: str, of: Callable[[Pass], float | None]) -> list[float]:
         """Return one quantity of a client's repetitions, those in which it was measured."""
-        found = (of(p) for p in self.passes if p.cell == cell and p.client == client)
+        found = (of(p) for p in self.counted if p.cell == cell and p.client == client)
         return [value for value in found if value is not None]
 
     def lateness(self, cell: Cell) -> float:
-        """Return the server's own p99 lateness in a cell: the median over all passes."""
-        return stats.median([p.server_late_p99_s for p in self.passes if p.cell == cell])
+        """Return the server's own p99 lateness in a cell: the median over all passes that count."""
+        return stats.median([p.server_late_p99_s for p in self.counted if p.cell == cell])
 
 
 # -- goals ------------------------------------------------------------------------------------------------------------
@@ -266,6 +284,8 @@ def markdown(bench: Bench) -> str:
         "",
         *(f"- {name}: {versions(found)}" for name, found in bench.versions.items() if found),
         *(f"- {name}: not measured: {why}" for name, why in bench.missing.items()),
+        f"- set aside as disturbed, and repeated at once: {len(bench.set_aside)} of {len(bench.passes)} passes",
+        *(f"- {name}, {title(cell)}: counted although disturbed: {n}" for (name, cell), n in disturbed(bench).items()),
     ]
     for cell in bench.cells:
         lines += ["", f"## {title(cell)}", "", f"| client | {' | '.join(name for name, *_ in COLUMNS)} |"]
@@ -274,6 +294,11 @@ def markdown(bench: Bench) -> str:
             shown = (spread(bench.values(cell, client, of), digits, scale) for _, of, digits, scale in COLUMNS)
             lines.append(f"| {client} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
+
+
+def disturbed(bench: Bench) -> dict[tuple[str, Cell], int]:
+    """Return how many of a client's passes that count were disturbed nevertheless, by load, where there are any."""
+    return dict(Counter((p.client, p.cell) for p in bench.counted if p.disturbed))
 
 
 LEGEND = (

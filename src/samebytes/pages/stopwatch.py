@@ -89,7 +89,32 @@ def who(bench: Bench | None) -> Html:
         html("{}: not measured: {}", code(name), given(why, source=SOURCE)) for name, why in bench.missing.items()
     ]
     unfinished = Html() if bench.complete else paragraph("This run was not brought to its end.")
-    return join([unfinished, prose.bullets(items)])
+    return join([unfinished, prose.bullets(items), disturbed(bench)])
+
+
+def disturbed(bench: Bench) -> Html:
+    """Return how many passes were set aside, and which count although they were disturbed too."""
+    nevertheless = stopwatch.disturbed(bench)
+    items = [
+        html(
+            "{}: {}, repetitions: {}",
+            code(client),
+            given(stopwatch.title(cell), source=SOURCE),
+            count(n, source=SOURCE),
+        )
+        for (client, cell), n in nevertheless.items()
+    ]
+    return join(
+        [
+            paragraph(
+                "A pass is disturbed where the server itself was later than a chunk’s interval one time in a hundred: "
+                "the machine did something else. It is then set aside and repeated, once: {} passes were. {}",
+                prose.of(len(bench.set_aside), len(bench.passes), source=SOURCE),
+                "Disturbed again, and counted all the same:" if nevertheless else "None of those that count is.",
+            ),
+            prose.bullets(items),
+        ]
+    )
 
 
 def _versions(found: dict[str, str]) -> Html:
