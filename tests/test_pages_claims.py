@@ -12,10 +12,11 @@ from conftest import ROOT
 from recordfactory import a_record, answer, prompt_ids
 from samebytes import bookdata, published, record
 from samebytes.bookdata import Measured
+from samebytes.findings import Ratio
 from samebytes.pages import claims
 from samebytes.pages.claims import ABSENT, FAILS, HOLDS, OPEN
 from samebytes.record import Record
-from samebytes.stats import Interval, RatioEstimate
+from samebytes.stats import paired_ratio
 
 IDS = prompt_ids(3)
 ARTICLE = published.load(ROOT / "results/rtx5090-qwen3-32b-awq/published.yaml")
@@ -103,9 +104,33 @@ def test_claims_are_counted_over_studies_and_those_that_go_apart_are_named(house
     assert "(all of them). holds does not hold" in block
 
 
-@pytest.mark.parametrize(("low", "high", "verdict"), [(1.1, 2.0, HOLDS), (0.5, 0.9, FAILS), (0.9, 1.1, OPEN)])
-def test_a_ratio_is_decided_by_its_interval(low: float, high: float, verdict: str) -> None:
-    estimate = RatioEstimate(8, 1.0, 1.0, Interval(low, high), None)
-    assert claims.above(estimate) == verdict
-    assert claims.above(estimate, within_drift=True) == OPEN
-    assert claims.above(None) == ABSENT
+@pytest.mark.parametrize(
+    ("rates", "drift", "verdict"),
+    [
+        ([20.0, 20.1], 1.9, HOLDS),
+        ([5.0, 5.1], 1.9, FAILS),
+        ([8.0, 12.0], 1.2, OPEN),
+        ([20.0, 20.1], 2.1, OPEN),
+        ([20.0, 20.1], None, OPEN),
+        ([20.0], 1.2, ABSENT),
+        ([], 1.2, ABSENT),
+    ],
+)
+def test_a_ratio_decides_by_what_it_is_called(rates: list[float], drift: float | None, verdict: str) -> None:
+    assert claims.above(Ratio("rag", 2, paired_ratio(rates, [10.0] * len(rates)), None, drift)) == verdict
+
+
+def test_a_drift_that_was_not_measured_decides_no_claim_on_speed(house: Path) -> None:
+    found = verdicts(house, run("baseline"), run("ngram", rate=40.0), run("fp8"))
+    assert of(found, "code edits faster") == of(found, "free prose slower") == OPEN
+    assert of(found, "speed of a single request") == OPEN
+
+
+@pytest.mark.parametrize(
+    ("again", "rate", "verdict"), [(10.0, 10.0, HOLDS), (10.0, 12.0, FAILS), (10.5, 10.0, OPEN), (13.0, 12.0, OPEN)]
+)
+def test_a_speed_is_about_as_it_was_only_where_the_drift_would_have_let_it_be_seen(
+    house: Path, again: float, rate: float, verdict: str
+) -> None:
+    found = verdicts(house, run("baseline"), run("baseline-2", "baseline", rate=again), run("fp8", rate=rate))
+    assert of(found, "speed of a single request") == verdict

@@ -80,6 +80,18 @@ def test_a_lead_without_a_clear_speed_up_claims_none(house: Path) -> None:
     said = text(index.lead([measured(house, [*baselines(), a_record("ngram", ids=IDS)])]))
     assert "made no kind of prompt clearly faster" in said
     assert index.lead([measured(house, baselines(), "alone")]) == ""
+
+
+def test_a_lead_without_a_measured_drift_says_so(house: Path) -> None:
+    once = measured(house, [baselines()[0], ngram()], "once")
+    said = text(index.lead([once]))
+    assert "how far two starts of one config drift apart was not measured on a cpu" in said
+    assert "clearly faster" not in said
+    twice = measured(house, [*baselines(), ngram()], "twice")
+    assert "up to 2.00 × as fast" in text(index.lead([once, twice]))
+
+
+def test_there_is_no_lead_without_studies() -> None:
     assert index.lead([]) == ""
 
 

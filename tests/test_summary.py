@@ -13,10 +13,8 @@ from ngramfactory import BASELINE_S, FULL_S, NONE_S, pair
 from recordfactory import a_pass, a_record, answer, digest, failed, prompt_ids
 from samebytes import analysis, compare, record, summary
 from samebytes.errors import RecordError
-from samebytes.findings import Ratio
-from samebytes.markdown import called, comparison, interval, of, percent, to_markdown
+from samebytes.markdown import comparison, interval, of, percent, to_markdown
 from samebytes.record import ClientLoad, PromptInfo, Record, TelemetrySample
-from samebytes.stats import paired_ratio
 
 IDS = prompt_ids(8)
 
@@ -176,12 +174,21 @@ def test_one_table_holds_control_bytes_speed_room_and_load_of_every_config() -> 
     assert ngram[6:10] == ["2.00 [2.00, 2.00]", "2.00 [2.00, 2.00]", "0.80 [0.80, 0.80]", "1.00 / 1.00 / 1.00"]
 
 
-def test_a_ratio_no_larger_than_the_drift_is_marked_at_a_glance() -> None:
-    faster = dict.fromkeys(IDS, 30.0)
-    first, second, ngram = study()
-    text = to_markdown(analysis.summarise([first, a_record("baseline-2", "baseline", ids=IDS, rates=faster), ngram]))
-    assert [row[6].endswith("†") for row in tables(text, "At a glance")] == [False, True]
-    assert second.label == "baseline-2"
+def test_what_is_not_told_from_no_change_is_marked_at_a_glance_and_named_in_the_table_of_speed_ups() -> None:
+    first, _, ngram = study()
+    fp8 = a_record("fp8", ids=IDS, rates=dict.fromkeys(IDS, 8.0))
+
+    def marks(*again: Record) -> list[tuple[bool, str]]:
+        text = to_markdown(analysis.summarise([first, *again, ngram, fp8]))
+        glance = [row[6].endswith("†") for row in tables(text, "At a glance") if row[1] == "baseline"]
+        return list(zip(glance, [row[9] for row in tables(text, "Speed-up") if row[2] == "code_edit"], strict=True))
+
+    def started_again(rate: float) -> Record:
+        return a_record("baseline-2", "baseline", ids=IDS, rates=dict.fromkeys(IDS, rate))
+
+    assert marks() == [(True, "drift not measured")] * 2
+    assert marks(started_again(10.0)) == [(False, "slow-down"), (False, "speed-up")]
+    assert marks(started_again(30.0)) == [(True, "within the drift of server starts")] * 2
 
 
 def test_markdown_tables_survive_pipes_and_have_one_width() -> None:
@@ -210,21 +217,6 @@ def test_formats() -> None:
     assert of(None) == "–"
     assert percent(0.51265) == "51.3 %"
     assert percent(None) == interval(None) == "–"
-
-
-def test_below_one_is_a_slow_down_and_an_interval_over_one_is_said() -> None:
-    def name(ours: list[float], reference: list[float], drift: float | None = None) -> str:
-        return called(Ratio("rag", 2, paired_ratio(ours, reference), None, drift))
-
-    assert name([8.0, 8.1], [10.0, 10.1]) == "slow-down, drift not measured"
-    assert name([8.0, 8.1], [10.0, 10.1], 1.2) == "slow-down"
-    assert name([20.0, 20.1], [10.0, 10.1], 1.9) == "speed-up"
-    assert name([20.0, 20.1], [10.0, 10.1], 2.1) == "speed-up, within the drift"
-    assert name([8.0, 8.1], [10.0, 10.1], 1.3) == "slow-down, within the drift"
-    assert name([8.0, 11.0], [10.0, 10.0]) == "slow-down, interval includes 1"
-    assert name([10.0, 11.0], [10.0, 11.0]) == "no change"
-    assert name([9.0], [10.0]) == "slow-down, drift not measured"
-    assert called(Ratio("rag", 2, None, None)) == "–"
 
 
 def test_a_failed_study_renders_without_empty_tables() -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from samebytes.errors import RecordError
 
@@ -23,14 +23,7 @@ Class = Literal["same", "same bytes, other tokens", "length", "differs", "missin
 Verdict = Literal["same", "differs", "differs (no control)", "not attributable", "intermittent", "missing"]
 Agreement = Literal["agrees", "disagrees", "none"]
 
-VERDICTS: tuple[Verdict, ...] = (
-    "same",
-    "differs",
-    "differs (no control)",
-    "not attributable",
-    "intermittent",
-    "missing",
-)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 _SAME_BYTES = ("same", "same bytes, other tokens")
 

@@ -313,13 +313,6 @@ class Ratio:
     drift: float | None = None
 
     @property
-    def within_drift(self) -> bool:
-        """Whether the ratio is no further from 1 than that of two server starts of one config."""
-        if self.decode is None or self.drift is None:
-            return False
-        return abs(math.log(self.decode.geometric_mean)) <= math.log(self.drift)
-
-    @property
     def called(self) -> Called:
         """What the ratio of decode rates is called.
 
@@ -334,9 +327,21 @@ class Ratio:
             return "no clear change"
         if self.drift is None:
             return "drift not measured"
-        if self.within_drift:
+        if abs(math.log(self.decode.geometric_mean)) <= math.log(self.drift):
             return "within the drift"
         return "faster" if self.decode.geometric_mean > 1 else "slower"
+
+    @property
+    def effect(self) -> str:
+        """`called`, in the words for what a flag does: where the two sides are one config each."""
+        return _EFFECTS.get(self.called, self.called)
+
+
+_EFFECTS: dict[Called, str] = {
+    "faster": "speed-up",
+    "slower": "slow-down",
+    "within the drift": "within the drift of server starts",
+}
 
 
 @dataclass(frozen=True)

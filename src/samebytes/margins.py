@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from samebytes.stats import percentile
 
@@ -41,14 +41,7 @@ Verdict = Literal[
     "probe does not reproduce",
 ]
 
-VERDICTS: tuple[Verdict, ...] = (
-    "exact tie",
-    "tie broken by rounding",
-    "pushed over by this config",
-    "a real change",
-    "outside the candidates",
-    "probe does not reproduce",
-)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 TIES: tuple[Verdict, ...] = ("exact tie", "tie broken by rounding")
 

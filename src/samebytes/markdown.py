@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from samebytes.compare import PromptVerdict, RecordComparison
+from samebytes.compare import VERDICTS, PromptVerdict, RecordComparison
 from samebytes.definitions import CLIENT_BUSY, CLIENT_LATE_S
 from samebytes.findings import ALL, ByteCount, Concurrent, ConfigResult, Moment, Pair, PassRow, Ratio, Summary
 from samebytes.margins import YARDSTICK_QUANTILE, Divergence, WorkloadMargins
@@ -86,21 +86,6 @@ def interval(found: Interval | None, digits: int = 2) -> str:
     return NONE if found is None else f"[{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
-def called(ratio: Ratio) -> str:
-    """Return what a ratio of decode rates is called: below 1 it is a slow-down."""
-    found = ratio.decode
-    if found is None:
-        return NONE
-    name = "speed-up" if found.geometric_mean > 1 else "slow-down" if found.geometric_mean < 1 else "no change"
-    if name == "no change":
-        return name
-    if found.excludes_one is False:
-        return f"{name}, interval includes 1"
-    if ratio.drift is None:
-        return f"{name}, drift not measured"
-    return f"{name}, within the drift" if ratio.within_drift else name
-
-
 def _head(summary: Summary) -> Iterator[str]:
     yield f"# {summary.study}"
     yield ""
@@ -156,17 +141,17 @@ def _overview(summary: Summary) -> list[str]:
         table([*header, "TTFT ×", "KV pool tokens", "graphs GiB", "concurrent tok/s", "concurrent ×"], rows),
         "Same, differs and intermittent are prompts, over all workloads; a reference's row is its control: whether its "
         f"own starts agree. × is a ratio to the reference: decode rates with their t interval at {LEVEL:.0%}, TTFT by "
-        "workload in the same order (above 1: later). †: no larger than between two server starts of one config. Each "
-        "is explained below.",
+        "workload in the same order (above 1: later). †: called neither speed-up nor slow-down, see the table of "
+        "speed-ups. Each is explained below.",
     )
 
 
 def _decode_ratio(ratio: Ratio | None) -> str:
-    """Return a paired ratio with its interval, marked where the drift of server starts is as large."""
+    """Return a paired ratio with its interval, marked where it is called neither speed-up nor slow-down."""
     if ratio is None or ratio.decode is None:
         return NONE
     found = f"{number(ratio.decode.geometric_mean, 2)} {interval(ratio.decode.t_interval)}"
-    return f"{found} †" if ratio.within_drift else found
+    return found if ratio.called in ("faster", "slower") else f"{found} †"
 
 
 def _room(config: ConfigResult) -> list[str]:
@@ -241,7 +226,7 @@ def _ratios(summary: Summary) -> list[str]:
                     interval(d.t_interval if d else None),
                     interval(d.bootstrap_interval if d else None),
                     number(r.drift, 2),
-                    called(r),
+                    r.effect,
                     f"{number(t.geometric_mean if t else None, 2)} {interval(t.t_interval if t else None)}",
                     percent(shares[r.workload].rate),
                     number(shares[r.workload].tokens_per_step, 2),
@@ -254,7 +239,8 @@ def _ratios(summary: Summary) -> list[str]:
         f"Decode tok/s of the config over that of the reference. Paired ratio = geometric mean over prompts; intervals "
         f"at {LEVEL:.0%} over prompts: Student's t on the logs, and the percentiles of {RESAMPLES} seeded resamples. "
         "Drift = the largest paired ratio between two server starts of either config: with no flag changed, the speed "
-        "moves by so much, and a smaller effect is not the flag's. A TTFT ratio above 1 is a later first token.",
+        "moves by so much, and a smaller effect is not the flag's, nor any where no drift was measured. No clear "
+        "change: the t interval includes 1. A TTFT ratio above 1 is a later first token.",
     )
 
 
@@ -291,16 +277,7 @@ def _bytes(summary: Summary) -> list[str]:
     return section("Same bytes", table(header, rows), _BYTE_NOTE)
 
 
-_BYTE_HEADER = [
-    "workload",
-    "judged",
-    "same",
-    "differs",
-    "differs (no control)",
-    "not attributable",
-    "intermittent",
-    "missing",
-]
+_BYTE_HEADER = ["workload", "judged", *VERDICTS]
 _BYTE_NOTE = (
     "Same: every answer of both sides has the same UTF-8. Differs: each side agrees with itself and they differ. "
     "Without a second server start of the reference a difference has no control. Not attributable: the reference "

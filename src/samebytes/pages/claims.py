@@ -1,7 +1,7 @@
 """The article's claims, each held against a measured study: does it hold there, and by which figures.
 
 A claim holds or does not hold by a rule that is stated with it; a ratio whose interval includes 1, or that is no larger
-than what two server starts of one config differ by, decides nothing.
+than what two server starts of one config differ by, decides nothing, nor does one where that was not measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from samebytes import exhibit, prose
 from samebytes.bookdata import Measured
-from samebytes.findings import ALL, Pair
+from samebytes.findings import ALL, Called, Pair, Ratio
 from samebytes.pages import common
 from samebytes.prose import Html, html, join
 from samebytes.published import Published
@@ -38,8 +38,8 @@ class Claim:
     published, measured : Html
         The article's figure and the study's.
     verdict : str
-        `HOLDS`, `FAILS`, `OPEN` (an interval includes 1, or the drift of server starts is as large) or `ABSENT` (the
-        study lacks the runs).
+        `HOLDS`, `FAILS`, `OPEN` (an interval includes 1, or the drift of server starts is as large or not known) or
+        `ABSENT` (the study lacks the runs).
     """
 
     text: Html
@@ -48,15 +48,12 @@ class Claim:
     verdict: str
 
 
-def above(found: RatioEstimate | None, within_drift: bool = False) -> str:
-    """Return the verdict on "the ratio is above 1": by its t interval, and only beyond the drift of server starts."""
-    if found is None or found.t_interval is None:
-        return ABSENT
-    if within_drift:
-        return OPEN
-    if found.t_interval.low > 1:
-        return HOLDS
-    return FAILS if found.t_interval.high < 1 else OPEN
+def above(ratio: Ratio | None) -> str:
+    """Return the verdict on "the ratio of decode rates is above 1": by what it is called, see `Ratio.called`."""
+    return ABSENT if ratio is None else _ABOVE.get(ratio.called, OPEN)
+
+
+_ABOVE: dict[Called, str] = {"not timed": ABSENT, "a single prompt": ABSENT, "faster": HOLDS, "slower": FAILS}
 
 
 def judge(study: Measured, published: Published) -> list[Claim]:
@@ -94,19 +91,19 @@ def _estimate(found: RatioEstimate | None, source: str) -> Html:
 def _speeds(study: Measured, published: Published, ngram: Pair | None) -> Iterator[Claim]:
     for workload in ("code_edit", "rag", "creative"):
         ratio = next((r for r in ngram.ratios if r.workload == workload), None) if ngram else None
-        found = ratio.decode if ratio else None
-        verdict = above(found, ratio is not None and ratio.within_drift)
+        verdict = above(ratio)
         source = "" if ngram is None else f"decode tok/s, {workload}: {_source(study, 'ngram', 'baseline')}"
         faster = workload != "creative"
         yield Claim(
             html(
-                "N-gram speculation makes {} {} (the interval of the paired ratio lies {} one).",
+                "N-gram speculation makes {} {} (the interval of the paired ratio lies {} one, and the ratio "
+                "beyond the drift of server starts).",
                 common.workload_name(workload),
                 "faster" if faster else "slower",
                 "above" if faster else "below",
             ),
             html("{}×", common.as_printed(published, f"speedup.{workload}")),
-            _estimate(found, source),
+            _estimate(ratio.decode if ratio else None, source),
             verdict if faster else {HOLDS: FAILS, FAILS: HOLDS}.get(verdict, verdict),
         )
 
@@ -115,12 +112,12 @@ def _first_token(study: Measured, ngram: Pair | None) -> Claim:
     ratios = [r for r in ngram.ratios if r.ttft is not None] if ngram else []
     source = "" if ngram is None else f"TTFT: {_source(study, 'ngram', 'baseline')}"
     shown = join((html("{} {}", common.workload_name(r.workload), _estimate(r.ttft, source)) for r in ratios), "; ")
-    later = any(above(r.ttft) == HOLDS for r in ratios)
+    intervals = [r.ttft.t_interval for r in ratios if r.ttft is not None and r.ttft.t_interval is not None]
     return Claim(
         html("The first token comes no later with n-gram speculation (no workload’s TTFT ratio lies above one)."),
         html("slightly earlier"),
         shown or prose.times(None, source=source),
-        ABSENT if not ratios else FAILS if later else HOLDS,
+        ABSENT if not intervals else FAILS if any(i.low > 1 for i in intervals) else HOLDS,
     )
 
 
@@ -161,16 +158,16 @@ def _control(study: Measured, published: Published) -> Claim:
     have = found.agrees + found.disagrees if found else 0
     return Claim(
         html("The baseline repeats its own bytes from one server start to the next (all prompts)."),
-        html(
-            "{} of {}",
-            common.as_printed(published, "control.same"),
-            common.as_printed(published, "prompts"),
-        ),
+        _same_printed(published, "control"),
         prose.of(found.agrees, have, source=study.files("baseline"))
         if found and have
         else prose.number(None, source="", missing="one server start only"),
         ABSENT if found is None or not have else HOLDS if found.agrees == have else FAILS,
     )
+
+
+def _same_printed(published: Published, what: str) -> Html:
+    return html("{} of {}", common.as_printed(published, f"{what}.same"), common.as_printed(published, "prompts"))
 
 
 def _same(study: Measured, pair: Pair | None, *workloads: str) -> tuple[int, int, Html]:
@@ -197,11 +194,7 @@ def _drift(study: Measured, published: Published, ngram: Pair | None) -> Claim:
     same, judged, shown = _same(study, ngram, "creative")
     return Claim(
         html("Some free prose changes under n-gram speculation (at least one answer parts from the baseline’s)."),
-        html(
-            "{} of {} the same",
-            common.as_printed(published, "ngram.same"),
-            common.as_printed(published, "prompts"),
-        ),
+        html("{} the same", _same_printed(published, "ngram")),
         shown,
         ABSENT if not judged else HOLDS if same < judged else FAILS,
     )
@@ -228,17 +221,18 @@ def _fp8_speed(study: Measured, fp8: Pair | None) -> Claim:
     source = "" if fp8 is None else f"decode tok/s: {_source(study, 'fp8', 'baseline')}"
     shown = join((html("{} {}", common.workload_name(r.workload), _estimate(r.decode, source)) for r in ratios), "; ")
     low, high = 1 - ABOUT, 1 + ABOUT
-    known = [(r.decode.t_interval, r.within_drift) for r in ratios if r.decode and r.decode.t_interval]
+    known = [(r, r.decode.t_interval) for r in ratios if r.decode and r.decode.t_interval]
     if not known:
         verdict = ABSENT
-    elif all(low <= i.low and i.high <= high for i, _ in known):
-        verdict = HOLDS
+    elif any((i.high < low or i.low > high) and r.called in ("faster", "slower") for r, i in known):
+        verdict = FAILS
     else:
-        verdict = FAILS if any((i.high < low or i.low > high) and not drift for i, drift in known) else OPEN
+        within = all(low <= i.low and i.high <= high and r.drift is not None and r.drift <= high for r, i in known)
+        verdict = HOLDS if within else OPEN
     return Claim(
         html(
-            "An FP8 KV cache leaves the speed of a single request about as it was (every interval within {} of one; "
-            "one outside it decides against).",
+            "An FP8 KV cache leaves the speed of a single request about as it was (every interval and the "
+            "drift of server starts within {} of one; an interval outside it decides against, beyond the drift).",
             prose.percent(ABOUT, 0, source="samebytes.claims.ABOUT"),
         ),
         html("about one percent"),
@@ -251,11 +245,7 @@ def _fp8_bytes(study: Measured, published: Published, fp8: Pair | None) -> Claim
     _, judged, shown = _same(study, fp8, ALL)
     return Claim(
         html("An FP8 KV cache changes words, code edits and quotations included (some of each)."),
-        html(
-            "{} of {} the same",
-            common.as_printed(published, "fp8.same"),
-            common.as_printed(published, "prompts"),
-        ),
+        html("{} the same", _same_printed(published, "fp8")),
         shown,
         ABSENT
         if not judged

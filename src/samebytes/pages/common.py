@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from samebytes import bookdata, definitions, paths, prose
 from samebytes.bookdata import Measured
-from samebytes.findings import ALL, ByteCount, Called, Concurrent, Control, Pair, PassRow, Ratio, WorkloadSpeed
+from samebytes.findings import ALL, ByteCount, Concurrent, Control, Pair, PassRow, Ratio, WorkloadSpeed
 from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, times
 from samebytes.published import Published
 from samebytes.stats import LEVEL
@@ -167,19 +167,6 @@ def control(found: Measured, judged: Control) -> Html:
         of(judged.agrees, have, source=source),
         verdict,
     )
-
-
-def verdict(ratio: Ratio) -> str:
-    """Return what a ratio of a config's decode rates over a reference's is called, see `Ratio.called`."""
-    return _RATIOS.get(ratio.called, ratio.called)
-
-
-_RATIOS: dict[Called, str] = {
-    "faster": "speed-up",
-    "slower": "slow-down",
-    "within the drift": "within the drift of server starts",
-}
-"""What is called otherwise where it is a flag that differs."""
 
 
 def byte_count(pair: Pair, workload: str = ALL) -> ByteCount | None:

@@ -45,16 +45,28 @@ def _greatest(pairs: Sequence[tuple[Measured, Pair]]) -> Html:
         (ratio.decode.geometric_mean, study, pair, ratio)
         for study, pair in pairs
         for ratio in pair.ratios
-        if ratio.decode is not None and common.verdict(ratio) == "speed-up"
+        if ratio.decode is not None and ratio.called == "faster"
     ]
     if not clear:
-        return prose.safe("One serving flag, n-gram speculation, made no kind of prompt clearly faster here.")
+        return _no_clear_speed_up(pairs)
     mean, study, pair, ratio = max(clear, key=lambda row: row[0])
     return html(
         "One serving flag, n-gram speculation, made a language model write up to {} as fast ({}, {}).",
         times(mean, source=common.ratio_source(study, pair, ratio.workload)),
         common.workload_name(ratio.workload),
         given(study.summary.machine, source=f"results/{study.name}"),
+    )
+
+
+def _no_clear_speed_up(pairs: Sequence[tuple[Measured, Pair]]) -> Html:
+    """Return that nothing was clearly faster, or where no one can tell."""
+    untold = [study for study, pair in pairs if any(ratio.called == "drift not measured" for ratio in pair.ratios)]
+    if not untold:
+        return prose.safe("One serving flag, n-gram speculation, made no kind of prompt clearly faster here.")
+    return html(
+        "Whether one serving flag, n-gram speculation, made any kind of prompt faster is not told here: how far two "
+        "starts of one config drift apart was not measured on {}.",
+        common.listed([given(study.summary.machine, source=f"results/{study.name}") for study in untold]),
     )
 
 
@@ -97,7 +109,7 @@ def _headline(found: Measured, pair: Pair) -> Html:
     groups: dict[str, list[Html]] = {"speed-up": [], "slow-down": []}
     for ratio in pair.ratios:
         shown = html("{} {}", common.workload_name(ratio.workload), common.speed_ratio(found, pair, ratio))
-        groups.setdefault(common.verdict(ratio), []).append(shown)
+        groups.setdefault(ratio.effect, []).append(shown)
     said = [
         html("{} {}", _CALLED.get(name, f"{name}:"), common.listed(shown)) for name, shown in groups.items() if shown
     ]
@@ -469,7 +481,7 @@ def _config_cells(found: Measured, config: ConfigResult, workloads: Sequence[str
         shown = common.median(found, config.name, workload, by.get(workload))
         ratio = next((r for r in pair.ratios if r.workload == workload), None) if pair else None
         if pair is not None and ratio is not None and ratio.decode is not None:
-            mark = "" if common.verdict(ratio) in ("speed-up", "slow-down") else "≈ "
+            mark = "" if ratio.called in ("faster", "slower") else "≈ "
             shown = html("{} <small>{}{}</small>", shown, mark, common.speed_ratio(found, pair, ratio))
         cells.append(shown)
     rates = [c.aggregate_tok_s for c in config.concurrent]

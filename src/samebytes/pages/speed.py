@@ -242,7 +242,7 @@ def _ratio_cell(found: Measured, pair: Pair, ratio: Ratio | None) -> Html:
         return html("{} <small>within drift {}</small>", shown, drift)
     if ratio.called == "drift not measured":
         return html("{} <small>drift not measured {}</small>", shown, drift)
-    return html("{} <small>{}</small> <small>drift {}</small>", shown, common.verdict(ratio), drift)
+    return html("{} <small>{}</small> <small>drift {}</small>", shown, ratio.effect, drift)
 
 
 def _ratio_row(pair: Pair, ratio: Ratio) -> dict[str, object]:
@@ -259,7 +259,7 @@ def _ratio_row(pair: Pair, ratio: Ratio) -> dict[str, object]:
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
         "drift": ratio.drift,
-        "called": common.verdict(ratio),
+        "called": ratio.effect,
         "ttft_ratio": ttft.geometric_mean if ttft else None,
         "ttft_low": wait.low if wait else None,
         "ttft_high": wait.high if wait else None,
