@@ -166,6 +166,8 @@ def test_list_names_each_broken_file_and_lists_the_rest(here: Project) -> None:
     assert listed[0] == 0
     (here.root / "configs" / "aaa.yaml").write_text("whi: no reason\n")
     (here.root / "configs" / "bbb.yaml").write_text("why: [\n")
+    (here.root / "configs" / "ccc.yaml").symlink_to("gone")
+    (here.root / "studies" / "ccc.yaml").mkdir()
     here.study("aaa", runs=[{"confg": "ngram"}])
     here.study("zzz", runs=[{"config": "aaa"}])
     code, out, err = invoke("list")
@@ -176,7 +178,9 @@ def test_list_names_each_broken_file_and_lists_the_rest(here: Project) -> None:
         [
             "config aaa: aaa.yaml: unknown key 'whi'. Did you mean 'why'?",
             "config bbb: bbb.yaml is not valid YAML",
+            "config ccc: ccc.yaml cannot be read: No such file or directory",
             "study aaa: aaa.yaml: unknown key 'runs.0.confg'. Did you mean 'config'?",
+            "study ccc: ccc.yaml cannot be read: Is a directory",
             "study zzz: aaa.yaml: unknown key 'whi'",
         ],
         strict=True,

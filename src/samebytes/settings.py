@@ -121,12 +121,14 @@ _Model = TypeVar("_Model", bound=Settings)
 def _read(kind: str, name: str, folder: Path, model: type[_Model]) -> _Model:
     """Read ``folder/name.yaml`` as ``model``; every error names the file, the key and the valid choices."""
     path = folder / f"{name}.yaml"
-    if not NAME.fullmatch(name) or not path.is_file():
+    if not NAME.fullmatch(name) or name not in names(folder):
         raise unknown(kind, name, names(folder))
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:  # a ValueError: no UTF-8, or a date that is none
         raise UsageError(f"{path.name} is not valid YAML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path.name} cannot be read: {error.strerror}") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path.name} must be a mapping of keys to values")
     if "name" in data:
