@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from samebytes import metrics
 from samebytes.errors import EngineError
 from samebytes.metrics import CounterReset, MetricsUnavailable, delta, delta_per_pos, fetch, parse, settle
 from samebytes.server import free_port
+from siteserver import answering
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GPU = (FIXTURES / "vllm-0.20.0-h200" / "ngram.metrics.txt").read_text()
@@ -171,26 +170,12 @@ def serving(answer: Callable[[], tuple[int, str]]) -> Iterator[tuple[str, list[d
     """A server whose every page is the next answer, and the headers it was sent."""
     seen: list[dict[str, str]] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            seen.append(dict(self.headers))
-            status, body = answer()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
+    def page(_: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        seen.append(dict(headers))
+        return answer()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{httpd.server_port}", seen
-        finally:
-            httpd.shutdown()
-            thread.join()
+    with answering(page) as address:
+        yield address, seen
 
 
 def test_fetch_goes_past_the_proxy_and_sends_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

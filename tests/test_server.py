@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -21,6 +20,7 @@ import pytest
 from samebytes import server as server_module
 from samebytes.errors import EngineError, UsageError
 from samebytes.server import Server, ServerSpec, check_port, connect, free_port, port_is_free, serve
+from siteserver import answering
 
 HERE = Path(__file__).parent
 STANDIN = HERE / "standin_engine.py"
@@ -399,29 +399,9 @@ def test_a_fork_of_the_holder_does_not_keep_the_pipe_open(tree: Tree) -> None:
         server.stop()
 
 
-@contextmanager
-def page(pages: dict[str, tuple[int, str]]) -> Iterator[str]:
+def page(pages: dict[str, tuple[int, str]]) -> AbstractContextManager[str]:
     """A server that has just these pages."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = pages.get(self.path, (404, "not found"))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{httpd.server_port}"
-        finally:
-            httpd.shutdown()
-            thread.join()
+    return answering(lambda path, _: pages.get(path, (404, "not found")))
 
 
 def models(*names: str) -> tuple[int, str]:
