@@ -228,8 +228,8 @@ def reason(study: Measured, found: Sequence[Profile]) -> Html:
     matrices = sum(seconds for _, seconds in read.values())
     total = sum(size for size, _ in read.values())
     said = paragraph(
-        "{}, {}: reading the weights at full bandwidth would take {}. A step takes {}. The kernels that read the weights "
-        "take {} of it: {}. Everything else that runs takes {}; for {} nothing runs.",
+        "{}, {}: reading the weights at full bandwidth would take {}. A step takes {}. The kernels that read the "
+        "weights take {} of it: {}. Everything else that runs takes {}; for {} nothing runs.",
         given(study.title, source=study.name),
         code(base.config.name),
         number(total / bandwidth, 2, "ms", source=f"weights read / bandwidth: {source}", scale=MS),
