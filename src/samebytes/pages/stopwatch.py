@@ -167,7 +167,7 @@ def goals(bench: Bench | None) -> Html:
 
 _UNITS = {
     "TTFT error, worst of a hundred": ("ms", 2, 1e3),
-    "decode-rate error, worst stream": ("%", 2, 1e2),
+    "decode-rate error, worst stream": ("%", 3, 1e2),
     "CPU a chunk": ("µs", 1, 1e6),
 }
 
