@@ -102,7 +102,7 @@ def test_goals_stand_with_their_verdicts() -> None:
     assert "a hundred, 256 streams at most 10.00 ms 4.00 2.00 to 6.00 ms 4.00 ms vllm 4.00 ms 0.50 ms met" in said
     assert "worst of a hundred, 16 streams at most 1.00 ms" in said
     assert "not measured" in said
-    assert "at most 0.70 % half of vllm 0.20" in said
+    assert "at most 0.700 % half of vllm 0.20" in said
 
 
 @pytest.mark.usefixtures("house")
