@@ -26,7 +26,7 @@ def test_without_a_result_the_page_says_so() -> None:
     written(a_bench(*three(), quick=True))  # a trial is none
     assert page.measured() is None
     assert text(page.conclusion(None)) == "Not measured yet. To measure it: make bench ."
-    assert (page.who(None), page.tables(None)) == ("", "")
+    assert (page.who(None), page.chart(None), page.tables(None)) == ("", "", "")
 
 
 def test_the_bench_is_no_study(house: Path) -> None:
@@ -99,10 +99,19 @@ def test_goals_stand_with_their_verdicts() -> None:
     assert page.goals(None) == ""
     bench = a_bench(*three(), a_measurement("vllm", rate_error_worst=0.014), a_measurement("floor"))
     said = text(page.goals(bench))
-    assert "a hundred, 256 streams at most 10.00 ms 4.00 2.00 to 6.00 ms 4.00 ms vllm 4.00 ms 0.50 ms met" in said
-    assert "worst of a hundred, 16 streams at most 1.00 ms" in said
-    assert "not measured" in said
-    assert "at most 0.700 % half of vllm 0.20" in said
+    assert "a hundred, 256 streams met 4.00 ms 2.00 to 6.00 at most 10.00 ms 4.00 ms vllm 4.00 ms 0.50 ms" in said
+    assert "worst of a hundred, 16 streams not measured" in said
+    assert "at most 0.700 % half of vllm" in said
+
+
+@pytest.mark.usefixtures("house")
+def test_the_chart_is_of_requests_at_one_instant() -> None:
+    at_once = [*three(), a_measurement("vllm", ttft_error_p99_s=-0.012), a_measurement("floor", ttft_error_p99_s=0.0)]
+    said = text(page.chart(a_bench(*at_once, a_measurement("vllm", cell=SPREAD, ttft_error_p99_s=9.0))))
+    assert "samebytes : 4.0 ms with 256" in said
+    assert "vllm : 12.0 ms with 256" in said  # a first token that seems early is an error too
+    assert "floor : 0.0 ms with 256" in said
+    assert page.chart(a_bench(a_measurement("vllm", cell=SPREAD))) == ""
 
 
 @pytest.mark.usefixtures("house")

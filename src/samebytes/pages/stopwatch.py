@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from samebytes import definitions, exhibit, paths, prose, stats, stopwatch
 from samebytes.bookdata import Measured
@@ -11,6 +12,9 @@ from samebytes.pages import common
 from samebytes.prose import Html, code, count, given, html, join, number, paragraph, percent
 from samebytes.record import Pass, Request
 from samebytes.stopwatch import Bench, Cell
+
+if TYPE_CHECKING:
+    from samebytes.charts import Chart
 
 SOURCE = f"results/bench/{stopwatch.FILE}"
 
@@ -140,12 +144,12 @@ def goals(bench: Bench | None) -> Html:
         rows.append(
             [
                 html("{}, {}", goal.text, html("{} streams", count(goal.streams, source=SOURCE))),
+                html("<strong>{}</strong>", found.verdict),
+                _spread(found.ours, digits, scale, unit),
                 to_reach,
-                html("{} {}", _spread(found.ours, digits, scale), unit if found.ours else ""),
                 html("{} <small>{}</small>", shown(found.others), code(found.other) if found.other else ""),
                 shown(found.floor),
                 shown(found.slack) if found.slack else "",
-                html("<strong>{}</strong>", found.verdict),
             ]
         )
         data.append(
@@ -157,11 +161,11 @@ def goals(bench: Bench | None) -> Html:
         "stopwatch-goals",
         "Goals that were set before the measurement: all requests at one instant, one token a chunk. Not decided: "
         "repetitions lie on both sides of the limit, or the server’s own lateness could be the difference.",
-        ["goal", "to reach", "this project’s client", "of the others", "the floor", "the server’s lateness", "verdict"],
+        ["goal", "verdict", "this project’s client", "to reach", "of the others", "the floor", "the server’s lateness"],
         rows,
         _origin(bench),
         data=data,
-        words={6},
+        words={1},
     )
 
 
@@ -174,7 +178,86 @@ _UNITS = {
 
 def tables(bench: Bench | None) -> Html:
     """Return a table for each kind of load."""
-    return join(_table(bench, i, cell) for i, cell in enumerate(bench.cells)) if bench else Html()
+    if bench is None:
+        return Html()
+    return join([paragraph(stopwatch.LEGEND), *(_table(bench, i, cell) for i, cell in enumerate(bench.cells))])
+
+
+def chart(bench: Bench | None) -> Html:
+    """Return how late each client reports the first token when all requests come at one instant, by their number."""
+    cells = [cell for cell in bench.cells if not cell.stagger_s and cell.tokens == "1"] if bench else []
+    rows: list[dict[str, Any]] = []
+    for cell in cells:
+        assert bench is not None
+        for client in bench.clients(cell):
+            found = bench.values(cell, client, lambda p: p.ttft_error_p99_s)
+            values = [1000 * max(abs(value), 1e-6) for value in found]  # a logarithmic axis has no zero
+            low, mid, high = _extent(values)
+            rows.append({"client": client, "streams": cell.streams, "least_ms": low, "ms": mid, "most_ms": high})
+    if bench is None or not rows:
+        return Html()
+    said = [
+        html(
+            "{}: {}",
+            code(client),
+            join(
+                (
+                    html("{} with {}", number(r["ms"], 1, "ms", source=SOURCE), count(r["streams"], source=SOURCE))
+                    for r in rows
+                    if r["client"] == client
+                ),
+                ", ",
+            ),
+        )
+        for client in dict.fromkeys(row["client"] for row in rows)
+    ]
+    return exhibit.chart(
+        "stopwatch-ttft",
+        _drawn(rows),
+        html("TTFT error in the worst of a hundred streams, by how many were sent at once. {}.", join(said, "; ")),
+        "How far off each client’s TTFT is in the worst of a hundred streams, all sent at one instant: medians over "
+        "the repetitions, and from least to most. The axis is logarithmic.",
+        _origin(bench),
+        data=rows,
+    )
+
+
+def _drawn(rows: Sequence[Mapping[str, Any]]) -> Chart:
+    import altair
+
+    source = altair.InlineData(values=[{**row, "streams": str(row["streams"])} for row in rows])
+    levels = [str(n) for n in sorted({row["streams"] for row in rows})]
+    order = sorted({row["client"] for row in rows}, key=list(CLIENTS).index)
+    y = altair.Y("client:N", title=None, sort=order)
+    scale = altair.Scale(domain=levels)
+    bars = (
+        altair.Chart(source)
+        .mark_rule()
+        .encode(
+            y=y,
+            x=altair.X("least_ms:Q", title="TTFT error, ms", scale=altair.Scale(type="log")),
+            x2="most_ms:Q",
+            color=altair.Color("streams:N", title="streams", scale=scale),
+        )
+    )
+    marks = (
+        altair.Chart(source)
+        .mark_point(filled=True, size=70)
+        .encode(
+            y=y,
+            x=altair.X("ms:Q", title="TTFT error, ms"),
+            color=altair.Color("streams:N", title="streams", scale=scale),
+            shape=altair.Shape("streams:N", title="streams", scale=scale),
+            tooltip=[
+                altair.Tooltip("client:N"),
+                altair.Tooltip("streams:N"),
+                altair.Tooltip("ms:Q", title="ms", format=".2f"),
+                altair.Tooltip("least_ms:Q", title="least, ms", format=".2f"),
+                altair.Tooltip("most_ms:Q", title="most, ms", format=".2f"),
+            ],
+        )
+    )
+    return altair.layer(bars, marks).properties(height=30 * len(order) + 30)
 
 
 def _table(bench: Bench, index: int, cell: Cell) -> Html:
@@ -189,7 +272,7 @@ def _table(bench: Bench, index: int, cell: Cell) -> Html:
         data.append({"client": client, **raw})
     return exhibit.table(
         f"stopwatch-{index}",
-        html("{}. {}", given(stopwatch.title(cell), source=SOURCE), stopwatch.LEGEND),
+        given(stopwatch.title(cell), source=SOURCE),
         ["client", *(name for name, *_ in stopwatch.COLUMNS)],
         rows,
         _origin(bench),
@@ -197,10 +280,12 @@ def _table(bench: Bench, index: int, cell: Cell) -> Html:
     )
 
 
-def _spread(values: Sequence[float], digits: int, scale: float) -> Html:
+def _spread(values: Sequence[float], digits: int, scale: float, unit: str = "") -> Html:
     if not values:
         return number(None, source=SOURCE, missing="not measured for the client alone")
-    low, mid, high = (number(v, digits, source=SOURCE, scale=scale) for v in _extent(values))
+    least, median, most = _extent(values)
+    mid = number(median, digits, unit, source=SOURCE, scale=scale)
+    low, high = (number(value, digits, source=SOURCE, scale=scale) for value in (least, most))
     return html("{} <small>{} to {}</small>", mid, low, high) if len(values) > 1 else mid
 
 
