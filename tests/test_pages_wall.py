@@ -93,5 +93,15 @@ def test_the_chart_tells_published_from_measured(house: Path) -> None:
     )
 
 
+def test_random_weights_are_said_beside_every_figure(house: Path) -> None:
+    found = wall.cases([study(house, on("NVIDIA H200", note="random weights"))])
+    for block in (wall.conclusion(found, {}), wall.bounds_table(found), wall.chart(found, {})):
+        assert "(random weights)" in text(block).replace("( random weights )", "(random weights)")
+
+
+def test_from_where_on_it_is_called_the_wall() -> None:
+    assert "From 50 % reached" in text(wall.formula())
+
+
 def test_every_card_has_a_source() -> None:
     assert all(card.source in wall.cards() for card in roofline.CARDS)

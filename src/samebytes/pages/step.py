@@ -119,8 +119,11 @@ def _breakdown_chart(study: Measured, found: Sequence[Profile], rows: Sequence[M
         f"wall-step-{study.name}",
         altair.layer(drawn).properties(height=40 + 34 * len(said)),
         html("What a decode step’s time goes into. {}.", join(said, "; ")),
-        "One request’s decode step: time under the engine’s profiler by what the kernels’ names say they do, and what "
-        "is left of a step without the profiler.",
+        html(
+            "{}: one request’s decode step, time under the engine’s profiler by what the kernels’ names say they do, "
+            "and what is left of a step without the profiler.",
+            given(study.title, source=study.name),
+        ),
         origin(found),
         data=list(rows),
     )
@@ -179,9 +182,11 @@ def _breakdown_table(study: Measured, found: Sequence[Profile]) -> Html:
         data.append({"config": each.config.name, "linear_kernel": kernel, **measured})
     return exhibit.table(
         f"wall-kernels-{study.name}",
-        "A decode step of one request: how long, how long the device works in it, and at what rate its kernels read "
-        "the weights, packed to a few bits and plain. Beside it what a plain copy and a plain sum reach in the same "
-        "memory.",
+        html(
+            "{}: a decode step of one request, how long the device works in it, and at what rate its kernels read the "
+            "weights, packed to a few bits and plain. Beside it what a plain copy and a plain sum reach there.",
+            given(study.title, source=study.name),
+        ),
         [
             "config",
             "kernel for packed weights",
@@ -223,17 +228,17 @@ def reason(study: Measured, found: Sequence[Profile]) -> Html:
     if base is None or base.trace is None or bandwidth is None or not read:
         return Html()
     source = _file(base)
-    work = working(base)
-    waiting = idle(base)
+    work, waiting, alone = working(base), idle(base), base.step_s().get(1)
     matrices = sum(seconds for _, seconds in read.values())
     total = sum(size for size, _ in read.values())
     said = paragraph(
-        "{}, {}: reading the weights at full bandwidth would take {}. A step takes {}. The kernels that read the "
-        "weights take {} of it: {}. Everything else that runs takes {}; for {} nothing runs.",
+        "{}, {}: reading the weights at full bandwidth would take {}. A step takes {}, which makes {}. The kernels "
+        "that read the weights take {} of it: {}. Everything else that runs takes {}; for {} nothing runs.",
         given(study.title, source=study.name),
         code(base.config.name),
         number(total / bandwidth, 2, "ms", source=f"weights read / bandwidth: {source}", scale=MS),
-        number(base.step_s().get(1), 2, "ms", source=f"without the profiler: {source}", scale=MS),
+        number(alone, 2, "ms", source=f"without the profiler: {source}", scale=MS),
+        number(1 / alone if alone else None, 1, "tok/s", source=f"1 / step without the profiler: {source}"),
         number(matrices, 2, "ms", source=source, scale=MS),
         common.listed(
             [
@@ -340,7 +345,10 @@ def kernels(study: Measured, found: Sequence[Profile], most: int = 12) -> Html:
         return Html()
     shown = exhibit.table(
         f"wall-names-{study.name}",
-        "The longest kernels of a decode step, by name.",
+        html(
+            "{}: the longest kernels of a decode step, by name.",
+            given(study.title, source=study.name),
+        ),
         ["config", "kernel", "taken for", "calls a step", "ms a step"],
         rows,
         origin(found),
@@ -377,8 +385,12 @@ def rows_table(study: Measured, found: Sequence[Profile]) -> Html:
     heads = [html("{} in flight", count(size, source="samebytes.profile.ROWS")) for size in sizes]
     return exhibit.table(
         f"wall-rows-{study.name}",
-        "Milliseconds a decode step by requests in flight, each a row of the step’s batch; under each, what that costs "
-        "in steps of one row.",
+        html(
+            "{}: milliseconds a decode step by requests in flight, each a row of the step’s batch (the median of {} "
+            "rounds); under each, what that costs in steps of one row.",
+            given(study.title, source=study.name),
+            count(max(len(row.step_s) for each in found for row in each.rows), source="samebytes.profile.ROUNDS"),
+        ),
         ["config", *heads],
         rows,
         origin(found),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from samebytes import exhibit, fairness, profile, prose, roofline, stats
 from samebytes.bookdata import Measured
-from samebytes.pages import common
+from samebytes.pages import capacity, common
 from samebytes.prose import Html, code, given, html, join, number, paragraph, percent
 from samebytes.published import Published
 from samebytes.roofline import Bound, Shape
@@ -117,8 +117,9 @@ def conclusion(
         machine = given(case.study.summary.machine, source=f"results/{case.study.name}")
         lines.append(
             html(
-                "{} on {}, measured here: {} of the bound. {}{}",
+                "{}{} on {}, measured here: {} of the bound. {}{}",
                 given(case.study.records[0].model.id, source=case.source),
+                capacity.note(case.study),
                 machine,
                 percent(bound.reached, 0, source=_bound_source(case)),
                 _verdict(bound.reached),
@@ -217,7 +218,7 @@ def bounds_table(found: Sequence[Case]) -> Html:
         missing = "this machine’s bandwidth is not known: samebytes profile measures it"
         rows.append(
             [
-                html("{} <small>{}</small>", code(case.config), code(case.study.name)),
+                html("{} <small>{}{}</small>", code(case.config), code(case.study.name), capacity.note(case.study)),
                 number(case.shape.read_bytes, 2, source="samebytes.roofline.SHAPES", scale=GB),
                 number(kv, 3, source=f"mean context {case.context:.0f} tokens: {case.source}", scale=GB),
                 number(case.bytes_per_s, 3, source=case.given_by or "", missing=missing, scale=TB),
@@ -254,9 +255,11 @@ def formula() -> Html:
     """Return how the bound is computed."""
     return paragraph(
         "{} = bandwidth / (bytes of weights read + context × bytes of keys and values a token); {} = measured tok/s / "
-        "bound.",
+        "bound. From {} reached, reading at full rate takes most of a step, and the wall is called what a case stands "
+        "at.",
         html("<em>bound</em>"),
         html("<em>reached</em>"),
+        percent(AT_THE_WALL, 0, source="samebytes.pages.wall.AT_THE_WALL"),
     )
 
 
@@ -284,8 +287,14 @@ def chart(found: Sequence[Case], articles: Mapping[str, Published]) -> Html:
     for case, bound in known:
         machine = case.study.summary.machine
         total = bound.weight_bytes + bound.kv_bytes
+        noted = f" ({case.study.note})" if case.study.note else ""
         points.append(
-            {"point": f"{case.study.name}, {case.config}", "by": "measured", "gb": total * GB, "tok_s": case.tok_s}
+            {
+                "point": f"{case.study.name}, {case.config}{noted}",
+                "by": "measured",
+                "gb": total * GB,
+                "tok_s": case.tok_s,
+            }
         )
         lines[machine] = bound.bytes_per_s
         origins.append(exhibit.origin(case.study, case.config))
