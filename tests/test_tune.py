@@ -309,3 +309,8 @@ def test_without_the_package_it_says_how_to_get_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(UsageError, match=r"pip install 'samebytes\[tune\]'"):
         tune.transcripts(written(tmp_path / "own.jsonl", LINES), tmp_path / "tokenizer.json")
+
+
+def test_random_weights_are_said_before_any_setting() -> None:
+    said = tune.text(tune.of_records([Path(__file__).parents[1] / "results" / "h200-qwen3-32b-shape"]))
+    assert said.startswith("note: random weights: speed and memory of the kernels only\n")

@@ -257,7 +257,7 @@ class Request(Part):
     scheduled_s: float
     """When the client meant to send it."""
     sent_s: float | None = None
-    """When the last byte of the request was handed to the socket. Null: it was not sent."""
+    """Just before the last byte of the request was handed to the socket. Null: it was not sent."""
     first_chunk_s: float | None = None
     """Arrival of the first chunk of any kind. Null: none came."""
     first_text_s: float | None = None

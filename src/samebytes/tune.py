@@ -86,6 +86,8 @@ class Sweep:
     samples: Sequence[Sample]
     cost: StepCost
     grid: Sequence[Settings] = GRID
+    notes: tuple[str, ...] = ()
+    """What the records say must stand beside their figures, such as that the weights are random."""
 
     @cached_property
     def replays(self) -> dict[Settings, list[Replay]]:
@@ -191,6 +193,7 @@ def text(sweep: Sweep) -> str:
     """Return a sweep as text for a terminal: the best settings per workload and overall, and the flag to paste."""
     cost = sweep.cost
     lines = [
+        *(f"note: {note}" for note in sweep.notes),
         f"{len(sweep.samples)} answers, {sum(s.answer.n_answer for s in sweep.samples):,} tokens",
         _cost_line(cost),
         "",
@@ -287,11 +290,13 @@ def over(found: Sequence[Record], ratio: float | None = None, grid: Sequence[Set
     source = next((r for r in (*plain, *speculated) if samples(r)), None)
     if source is None:
         raise UsageError("no complete record with the token ids of prompts and answers among those named")
+    notes = tuple(dict.fromkeys(r.note for r in (source, *speculated) if r.note))
     if ratio is not None:
-        return Sweep(samples(source), _assumed(ratio), grid)
+        return Sweep(samples(source), _assumed(ratio), grid, notes)
     alike = [r for r in speculated if speculation.circumstances(r) == speculation.circumstances(source)]
     costs = [speculation.cost_of(r, speculation.plain_of(r, plain, source.config.name)) for r in alike]
-    return Sweep(samples(source), speculation.pool([c for c in costs if c is not None]) or assumed(), grid)
+    cost = speculation.pool([c for c in costs if c is not None]) or assumed()
+    return Sweep(samples(source), cost, grid, notes)
 
 
 def _load(paths: Iterable[Path]) -> Iterator[Record]:
