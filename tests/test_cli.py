@@ -128,6 +128,8 @@ def test_a_refused_config_is_one_message_with_the_log(here: Project) -> None:
         (["doctor", "--study", "qick"], "unknown study 'qick'"),
         (["show", "results/quick/nothing.json"], "no record at results/quick/nothing.json"),
         (["show", "_config.yml"], "_config.yml is not JSON"),
+        (["show", "results"], "results is no file with a record: Is a directory"),
+        (["study", "quick", "--results-dir", "_config.yml"], "_config.yml/quick: Not a directory"),
     ],
 )
 def test_other_commands_say_it_as_briefly(

@@ -52,6 +52,9 @@ def _reported(command: Command) -> Command:
         except SamebytesError as error:
             typer.echo(f"samebytes: {error}", err=True)
             raise typer.Exit(1) from None
+        except (NotADirectoryError, PermissionError) as error:  # of a path that was named
+            typer.echo(f"samebytes: {error.filename}: {error.strerror}", err=True)
+            raise typer.Exit(1) from None
 
     return wrapper  # type: ignore[return-value]
 

@@ -448,12 +448,14 @@ def read_json(path: Path, what: str) -> Any:
     Raises
     ------
     RecordError
-        Where it is missing or not JSON.
+        Where it is missing, cannot be read or is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"no {what} at {path}") from None
+    except OSError as error:
+        raise RecordError(f"{path} is no file with a {what}: {error.strerror}") from None
     except ValueError as error:
         raise RecordError(f"{path} is not JSON: {error}") from None
 
