@@ -84,8 +84,8 @@ class Blocks:
         total = next(n for n in baseline.bytes if n.workload == ALL)
         same = total.counts["same"] + total.counts[diff.UP_TO_THE_LIMIT]
         return paragraph(
-            "With no flag at all, {} answers came out the same on {} as on {}, or the same up to where the one that was "
-            "allowed fewer tokens ends. {}",
+            "With no flag at all, {} answers came out the same on {} as on {}, or the same up to where the one "
+            "that was allowed fewer tokens ends. {}",
             of(same, total.judged, source=self._records(baseline)),
             self.b,
             self.a,
