@@ -103,6 +103,11 @@ class Bench(Part):
         return [p for p in self.passes if id(p) not in counted]
 
     @property
+    def at_once(self) -> list[Cell]:
+        """Kinds of load with all requests at one instant and one token a chunk, which the goals are about."""
+        return [cell for cell in self.cells if not cell.stagger_s and cell.tokens == "1"]
+
+    @property
     def cells(self) -> list[Cell]:
         """Kinds of load in the order of measuring."""
         return list(dict.fromkeys(p.cell for p in self.passes))
@@ -113,7 +118,7 @@ class Bench(Part):
 
     def values(self, cell: Cell, client: str, of: Callable[[Pass], float | None]) -> list[float]:
         """Return one quantity of a client's repetitions, those in which it was measured."""
-        found = (of(p) for p in self.counted if p.cell == cell and p.client == client)
+        found = (of(p) for p in self.counted if p.client == client and p.cell == cell)
         return [value for value in found if value is not None]
 
     def lateness(self, cell: Cell) -> float:
@@ -128,25 +133,59 @@ MET, MISSED, OPEN, ABSENT = "met", "not met", "not decided", "not measured"
 
 
 @dataclass(frozen=True)
+class Quantity:
+    """What a goal is about, the smaller the better.
+
+    Attributes
+    ----------
+    text : str
+        In words.
+    of : callable
+        That of a pass; None where it was not measured.
+    slack : callable
+        What the server's own lateness on a load, in seconds, can make of it.
+    unit, digits, scale
+        How it is shown.
+    """
+
+    text: str
+    of: Callable[[Pass], float | None]
+    slack: Callable[[float, Cell], float]
+    unit: str
+    digits: int
+    scale: float
+
+
+TTFT = Quantity(
+    "TTFT error, worst of a hundred", lambda p: abs(p.ttft_error_p99_s), lambda late_s, cell: late_s, "ms", 2, 1e3
+)
+RATE = Quantity(
+    "decode-rate error, worst stream",
+    lambda p: abs(p.rate_error_worst),
+    lambda late_s, cell: late_s / ((cell.chunks - 1) * cell.interval_s),  # one end of a stream as late as that
+    "%",
+    3,
+    1e2,
+)
+CPU = Quantity("CPU a chunk", lambda p: p.cpu_per_chunk_s, lambda late_s, cell: 0.0, "µs", 1, 1e6)
+
+
+@dataclass(frozen=True)
 class Goal:
     """What this project's client was to reach, set before it was measured: requests at one instant, a token a chunk.
 
     Attributes
     ----------
-    text : str
-        The quantity, in words.
+    quantity : Quantity
     streams : int
-    of : callable
-        The quantity of a pass, the smaller the better.
     limit : float or None
         At most this; None: at most half of the client that it is held against.
     against : str or None
         That client; None: the best of the others, whole tools included.
     """
 
-    text: str
+    quantity: Quantity
     streams: int
-    of: Callable[[Pass], float | None]
     limit: float | None = None
     against: str | None = None
 
@@ -181,23 +220,11 @@ class Judged:
     verdict: str
 
 
-def _ttft(p: Pass) -> float:
-    return abs(p.ttft_error_p99_s)
-
-
-def _rate(p: Pass) -> float:
-    return abs(p.rate_error_worst)
-
-
-def _cpu(p: Pass) -> float | None:
-    return p.cpu_per_chunk_s
-
-
 GOALS = (
-    Goal("TTFT error, worst of a hundred", 16, _ttft, limit=0.001),
-    Goal("TTFT error, worst of a hundred", 256, _ttft, limit=0.010),
-    *(Goal("decode-rate error, worst stream", n, _rate, against=name) for n in (64, 256) for name in (None, "vllm")),
-    Goal("CPU a chunk", 256, _cpu, limit=20e-6),
+    Goal(TTFT, 16, limit=0.001),
+    Goal(TTFT, 256, limit=0.010),
+    *(Goal(RATE, n, against=name) for n in (64, 256) for name in (None, "vllm")),
+    Goal(CPU, 256, limit=20e-6),
 )
 
 
@@ -209,19 +236,15 @@ def judge(bench: Bench, goal: Goal) -> Judged:
     that it is above (lateness within the server adds to an error and takes nothing from it), or between this client and
     the one that it is held against.
     """
-    cell = next((c for c in bench.cells if c.streams == goal.streams and not c.stagger_s and c.tokens == "1"), None)
+    cell = next((c for c in bench.at_once if c.streams == goal.streams), None)
     if cell is None:
         return Judged(goal, [], goal.limit, goal.against, None, None, 0.0, ABSENT)
-    found = {name: bench.values(cell, name, goal.of) for name in bench.clients(cell)}
+    found = {name: bench.values(cell, name, goal.quantity.of) for name in bench.clients(cell)}
     medians = {name: stats.median(values) for name, values in found.items() if values}
     floor, mine = medians.pop("floor", None), medians.pop(OURS, None)
     other = goal.against or min(medians, key=lambda name: medians[name], default=None)
     others = None if other is None else medians.get(other)
-    slack = bench.lateness(cell)
-    if goal.of is _cpu:
-        slack = 0.0
-    elif goal.of is _rate:  # one end of a stream as late as that
-        slack /= (cell.chunks - 1) * cell.interval_s
+    slack = goal.quantity.slack(bench.lateness(cell), cell)
     limit = goal.limit
     if limit is None and others is not None:
         limit = others / 2

@@ -131,29 +131,28 @@ def goals(bench: Bench | None) -> Html:
         return Html()
     rows, data = [], []
     for found in (stopwatch.judge(bench, goal) for goal in stopwatch.GOALS):
-        goal = found.goal
-        unit, digits, scale = _UNITS[goal.text]
-
-        def shown(value: float | None, unit: str = unit, digits: int = digits, scale: float = scale) -> Html:
-            return number(value, digits, unit, source=SOURCE, scale=scale)
-
-        to_reach = html("at most {}", shown(found.limit))
+        goal, quantity = found.goal, found.goal.quantity
+        limit, others, floor, slack = (
+            number(value, quantity.digits, quantity.unit, source=SOURCE, scale=quantity.scale)
+            for value in (found.limit, found.others, found.floor, found.slack)
+        )
+        to_reach = html("at most {}", limit)
         if goal.limit is None:
             whose = code(goal.against) if goal.against else "the best of the others"
             to_reach = html("{} <small>half of {}</small>", to_reach, whose)
         rows.append(
             [
-                html("{}, {}", goal.text, html("{} streams", count(goal.streams, source=SOURCE))),
+                html("{}, {}", quantity.text, html("{} streams", count(goal.streams, source=SOURCE))),
                 html("<strong>{}</strong>", found.verdict),
-                _spread(found.ours, digits, scale, unit),
+                _spread(found.ours, quantity.digits, quantity.scale, quantity.unit),
                 to_reach,
-                html("{} <small>{}</small>", shown(found.others), code(found.other) if found.other else ""),
-                shown(found.floor),
-                shown(found.slack) if found.slack else "",
+                html("{} <small>{}</small>", others, code(found.other) if found.other else ""),
+                floor,
+                slack if found.slack else "",
             ]
         )
         data.append(
-            {"goal": goal.text, "streams": goal.streams, "limit": found.limit, "other": found.other}
+            {"goal": quantity.text, "streams": goal.streams, "limit": found.limit, "other": found.other}
             | {"samebytes": stats.median(found.ours) if found.ours else None, "others": found.others}
             | {"floor": found.floor, "server_late": found.slack, "verdict": found.verdict}
         )
@@ -169,13 +168,6 @@ def goals(bench: Bench | None) -> Html:
     )
 
 
-_UNITS = {
-    "TTFT error, worst of a hundred": ("ms", 2, 1e3),
-    "decode-rate error, worst stream": ("%", 3, 1e2),
-    "CPU a chunk": ("µs", 1, 1e6),
-}
-
-
 def tables(bench: Bench | None) -> Html:
     """Return a table for each kind of load."""
     if bench is None:
@@ -185,17 +177,15 @@ def tables(bench: Bench | None) -> Html:
 
 def chart(bench: Bench | None) -> Html:
     """Return how late each client reports the first token when all requests come at one instant, by their number."""
-    cells = [cell for cell in bench.cells if not cell.stagger_s and cell.tokens == "1"] if bench else []
-    rows: list[dict[str, Any]] = []
-    for cell in cells:
-        assert bench is not None
-        for client in bench.clients(cell):
-            found = bench.values(cell, client, lambda p: p.ttft_error_p99_s)
-            values = [1000 * max(abs(value), 1e-6) for value in found]  # a logarithmic axis has no zero
-            low, mid, high = _extent(values)
-            rows.append({"client": client, "streams": cell.streams, "least_ms": low, "ms": mid, "most_ms": high})
-    if bench is None or not rows:
+    if bench is None or not bench.at_once:
         return Html()
+    rows: list[dict[str, Any]] = []
+    for cell in bench.at_once:
+        for client in bench.clients(cell):
+            values = bench.values(cell, client, stopwatch.TTFT.of)
+            # a logarithmic axis has no zero
+            low, mid, high = _extent([1000 * max(value, 1e-6) for value in values])
+            rows.append({"client": client, "streams": cell.streams, "least_ms": low, "ms": mid, "most_ms": high})
     said = [
         html(
             "{}: {}",
