@@ -84,6 +84,11 @@ class Trace(Part):
     others_s: float
     """Seconds a step in kernels of other names."""
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds of a step in which anything ran on the device."""
+        return self.busy * self.step_s
+
 
 class Copy(Part):
     """Bandwidth of the memory that holds the weights, measured with torch."""

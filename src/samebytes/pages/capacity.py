@@ -93,15 +93,9 @@ def conclusion(study: Measured) -> Html:
     return paragraph(
         "{}{}, measured here: {}.",
         given(study.title, source=f"studies/{study.name}.yaml"),
-        note(study),
+        common.note(study),
         join(parts, "; "),
     )
-
-
-def note(study: Measured) -> Html:
-    """Return a study's own warning, in brackets; nothing where it has none."""
-    found = study.note
-    return html(" ({})", given(found, source=f"studies/{study.name}.yaml")) if found else Html()
 
 
 def nothing_yet() -> Html:
@@ -164,7 +158,7 @@ def room_table(study: Measured) -> Html:
         )
     return exhibit.table(
         f"capacity-room-{study.name}",
-        html("Measured: the KV pool{}.", note(study)),
+        html("Measured: the KV pool{}.", common.note(study)),
         ["config", "KV pool, tokens", "GiB", "KiB a token", "longest request, tokens", "of these fit"],
         rows,
         exhibit.origin(study, *(room.config for room in found)),
@@ -307,7 +301,7 @@ def load_table(study: Measured) -> Html:
             "Measured: {} requests in flight{}. In the queue: the mean wait before the engine first works on a "
             "request; first token: the median.",
             count(found[0].found.concurrency, source=study.name),
-            note(study),
+            common.note(study),
         ),
         [
             "run",

@@ -73,6 +73,12 @@ def compared() -> list[Measured]:
     return found
 
 
+def note(study: Measured) -> Html:
+    """Return a study's own warning, in brackets; nothing where it has none."""
+    found = study.note
+    return html(" ({})", given(found, source=f"studies/{study.name}.yaml")) if found else Html()
+
+
 def pair(found: Measured, candidate: str, reference: str = "baseline") -> Pair | None:
     """Return a config against a reference, where both ran and can be compared."""
     pairs = (p for p in found.pairs(reference) if p.candidate == candidate and p.refused is None)

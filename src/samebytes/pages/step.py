@@ -205,19 +205,14 @@ def _breakdown_table(study: Measured, found: Sequence[Profile]) -> Html:
     )
 
 
-def working(found: Profile) -> float | None:
-    """Return for how many seconds of a step anything runs on the device; None without a trace."""
-    return None if found.trace is None else found.trace.busy * found.trace.step_s
-
-
 def idle(found: Profile) -> float | None:
     """Return for how many seconds of a step nothing runs; None where the step or its kernels were not timed.
 
     The step is the one without the profiler: that makes the host slower, and with it the gaps between kernels longer,
     while a kernel takes what it takes.
     """
-    alone, work = found.step_s().get(1), working(found)
-    return None if alone is None or work is None else max(alone - work, 0.0)
+    alone = found.step_s().get(1)
+    return None if alone is None or found.trace is None else max(alone - found.trace.busy_s, 0.0)
 
 
 def reason(study: Measured, found: Sequence[Profile]) -> Html:
@@ -228,7 +223,7 @@ def reason(study: Measured, found: Sequence[Profile]) -> Html:
     if base is None or base.trace is None or bandwidth is None or not read:
         return Html()
     source = _file(base)
-    work, waiting, alone = working(base), idle(base), base.step_s().get(1)
+    alone = base.step_s().get(1)
     matrices = sum(seconds for _, seconds in read.values())
     total = sum(size for size, _ in read.values())
     said = paragraph(
@@ -250,8 +245,8 @@ def reason(study: Measured, found: Sequence[Profile]) -> Html:
                 for kind, (size, seconds) in read.items()
             ]
         ),
-        number(work - matrices if work is not None else None, 2, "ms", source=source, scale=MS),
-        number(waiting, 2, "ms", source=f"step without the profiler, less the kernels: {source}", scale=MS),
+        number(base.trace.busy_s - matrices, 2, "ms", source=source, scale=MS),
+        number(idle(base), 2, "ms", source=f"step without the profiler, less the kernels: {source}", scale=MS),
     )
     return join([said, prose.bullets([_against(base, each) for each in found if each is not base])])
 
@@ -301,7 +296,7 @@ def _against(base: Profile, other: Profile) -> Html:
     ours, theirs = base.step_s().get(1), other.step_s().get(1)
     ratio = None if ours is None or theirs is None else ours / theirs
     source = f"{_file(base)} over {_file(other)}"
-    work = working(other)
+    work = other.trace.busy_s if other.trace else None
     return html(
         "{}: {} a step, {} the speed{}. {}",
         code(other.config.name),
@@ -345,10 +340,7 @@ def kernels(study: Measured, found: Sequence[Profile], most: int = 12) -> Html:
         return Html()
     shown = exhibit.table(
         f"wall-names-{study.name}",
-        html(
-            "{}: the longest kernels of a decode step, by name.",
-            given(study.title, source=study.name),
-        ),
+        html("{}: the longest kernels of a decode step, by name.", given(study.title, source=study.name)),
         ["config", "kernel", "taken for", "calls a step", "ms a step"],
         rows,
         origin(found),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from samebytes import exhibit, fairness, profile, prose, roofline, stats
 from samebytes.bookdata import Measured
-from samebytes.pages import capacity, common
+from samebytes.pages import common
 from samebytes.prose import Html, code, given, html, join, number, paragraph, percent
 from samebytes.published import Published
 from samebytes.roofline import Bound, Shape
@@ -119,7 +119,7 @@ def conclusion(
             html(
                 "{}{} on {}, measured here: {} of the bound. {}{}",
                 given(case.study.records[0].model.id, source=case.source),
-                capacity.note(case.study),
+                common.note(case.study),
                 machine,
                 percent(bound.reached, 0, source=_bound_source(case)),
                 _verdict(bound.reached),
@@ -218,7 +218,7 @@ def bounds_table(found: Sequence[Case]) -> Html:
         missing = "this machine’s bandwidth is not known: samebytes profile measures it"
         rows.append(
             [
-                html("{} <small>{}{}</small>", code(case.config), code(case.study.name), capacity.note(case.study)),
+                html("{} <small>{}{}</small>", code(case.config), code(case.study.name), common.note(case.study)),
                 number(case.shape.read_bytes, 2, source="samebytes.roofline.SHAPES", scale=GB),
                 number(kv, 3, source=f"mean context {case.context:.0f} tokens: {case.source}", scale=GB),
                 number(case.bytes_per_s, 3, source=case.given_by or "", missing=missing, scale=TB),
