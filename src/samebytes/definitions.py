@@ -131,7 +131,7 @@ def makespan(sent: Iterable[float | None], ended: Iterable[float | None]) -> flo
     Parameters
     ----------
     sent : iterable of float or None
-        When each request was handed to the socket; None for one that never was.
+        Just before each request was handed to the socket; None for one that never was.
     ended : iterable of float or None
         When each request finished (for a failed one: when it ended).
     """

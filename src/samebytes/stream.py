@@ -41,7 +41,7 @@ class StreamResult:
         Whether the chunks carried their usage.
     finish_reason : str or None
     scheduled, sent : float
-        When the client meant to send, and when the last byte was handed to the socket.
+        When the client meant to send, and just before the last byte was handed to the socket.
     first_chunk, first_text, visible, finish : float or None
         First chunk of any kind; first with text, reasoning or a tool call; first with answer text; the one that
         carries ``finish_reason``.
