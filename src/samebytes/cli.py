@@ -55,6 +55,9 @@ def _reported(command: Command) -> Command:
         except (NotADirectoryError, PermissionError) as error:  # of a path that was named
             typer.echo(f"samebytes: {error.filename}: {error.strerror}", err=True)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.echo("samebytes: interrupted; the same command goes on with what is kept", err=True)
+            raise typer.Exit(130) from None
 
     return wrapper  # type: ignore[return-value]
 

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import papermill
-from nbclient.exceptions import DeadKernelError
+from jupyter_client.manager import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 
 from samebytes import paths, run, settings
 from samebytes.errors import SamebytesError
+
+# What papermill logs here, the error that is raised says too.
+logging.getLogger("papermill").addHandler(logging.NullHandler())
+
+
+def _manager(errors: IO[bytes]) -> type[AsyncKernelManager]:
+    """Return a manager whose kernel has ``errors`` as its stderr, not this process's.
+
+    What a cell writes there is captured all the same. The rest are the kernel's own words: now and then its threads
+    race while it shuts down (ipykernel 7.4) and print a traceback, which belongs to no run.
+    """
+
+    class Manager(AsyncKernelManager):
+        async def _async_pre_start_kernel(self, **options: Any) -> tuple[list[str], dict[str, Any]]:
+            return await super()._async_pre_start_kernel(stderr=errors, **options)
+
+        pre_start_kernel = _async_pre_start_kernel
+
+    return Manager
+
+
+def _last_words(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    said = errors.read().decode(errors="replace").split("\n")
+    last = next((line for line in reversed(said) if line.strip()), None)
+    return "" if last is None else f"\n  its last words: {last}"
 
 
 def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet: bool) -> None:
@@ -29,22 +57,29 @@ def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet
         With the cell's own message, where a cell failed or the kernel died.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        papermill.execute_notebook(
-            str(source),
-            str(output),
-            parameters=dict(parameters),
-            progress_bar=False,
-            log_output=False,
-            stdout_file=None if quiet else sys.stdout,
-            request_save_on_cell_execute=True,
-            # The kernel's own log warns of unencrypted loopback traffic and of each interrupt.
-            extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
-        )
-    except PapermillExecutionError as error:
-        raise SamebytesError(f"{error.ename}: {error.evalue}\n  notebook: {output}") from None
-    except DeadKernelError:
-        raise SamebytesError(f"the notebook's kernel died; what was measured is kept\n  notebook: {output}") from None
+    with tempfile.TemporaryFile() as errors:
+        try:
+            papermill.execute_notebook(
+                str(source),
+                str(output),
+                parameters=dict(parameters),
+                progress_bar=False,
+                log_output=False,
+                stdout_file=None if quiet else sys.stdout,
+                request_save_on_cell_execute=True,
+                kernel_manager_class=_manager(errors),
+                # The kernel's own log warns of unencrypted loopback traffic and of each interrupt.
+                extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
+            )
+        except PapermillExecutionError as error:
+            raise SamebytesError(f"{error.ename}: {error.evalue}\n  notebook: {output}") from None
+        except RuntimeError as error:  # a kernel that died at its start has no class of its own
+            why = f"the notebook's kernel died ({error}); what was measured is kept"
+            raise SamebytesError(f"{why}{_last_words(errors)}\n  notebook: {output}") from None
+        except KeyboardInterrupt:
+            # The task that waited for the cell is dropped with its DeadKernelError, which asyncio would print.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+            raise
 
 
 def run_config(parameters: Mapping[str, Any], *, quiet: bool) -> Path:
