@@ -215,6 +215,10 @@ def deaths(here: Project) -> dict[str, Death]:
             else:
                 words += ["--label", label, "--port", str(ports[label])]
             commands[label] = here.start(*words, options=("--step-s", "0.08"))
+            if command[0] == "papermill":
+                # Its kernel's ports are chosen before they are taken: one that starts meanwhile may be quicker.
+                log = here.record_path(label).parent / "logs" / f"{label}-0.log"
+                wait_until(log.exists, 30, f"the engine of {label}")
         for label, (_, act) in DEATHS.items():
             process = commands[label]
 
@@ -236,9 +240,11 @@ def deaths(here: Project) -> dict[str, Death]:
                 living = [p for p in living if alive(p)]
                 time.sleep(0.05)
             outcome[label] = (time.monotonic() - ended[label], living, server.port_is_free(ports[label]))
-    finally:
+    except BaseException:
         for process in commands.values():
             process.kill()
+            process.communicate()  # an open pipe would be another test's failure
+        raise
 
     def go_on(label: str) -> Death:
         _, err = commands[label].communicate(timeout=10)

@@ -352,6 +352,26 @@ def test_an_engine_that_dies_costs_only_the_prompt_it_died_on(
     assert_identities(second)
 
 
+def test_an_interrupt_while_counters_are_summed_up_leaves_them_as_sums_of_the_requests(
+    here: Project, measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, calls = run.clients.load, list[int]()
+
+    def interrupted(batches: list[run.Batch]) -> record.ClientLoad:
+        calls.append(len(batches))
+        if len(batches) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return load(batches)
+
+    monkeypatch.setattr(run.clients, "load", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure(config="baseline")
+    broken = here.record("baseline").passes[0]
+    assert calls == [1, 2]
+    assert len(broken.requests) == 2
+    assert broken.metrics["generation_tokens"] == sum(r.completion_tokens or 0 for r in broken.requests)
+
+
 def test_a_death_before_the_first_answer_leaves_a_control_whole(here: Project, measure: Measure) -> None:
     with pytest.raises(EngineError, match="told to die"):
         measure("--die-after", str(WARMUPS), config="baseline")

@@ -17,6 +17,7 @@ from samebytes import (
     engine,
     fairness,
     httpget,
+    interrupt,
     machine,
     metrics,
     model,
@@ -402,10 +403,11 @@ class _Run:
                 with _voiding(measured):
                     _attribute(request, before, after)
                 before = after
-                measured.requests.append(request)
                 batches.append(batch)
-                measured.telemetry = sampler.samples
-                self._tally(measured, first, after, host, batches)
+                with interrupt.afterwards():  # a request is in the record together with what the counters say of it
+                    measured.requests.append(request)
+                    measured.telemetry = sampler.samples
+                    self._tally(measured, first, after, host, batches)
                 self.say(f"  [{number}/{len(todo)}] {_line(request)}")
         self._finish(measured)
         return measured

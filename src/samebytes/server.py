@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from samebytes import serverlog, watchdog
+from samebytes import interrupt, serverlog, watchdog
 from samebytes.errors import EngineError, UsageError, unknown
 from samebytes.httpget import get
 
@@ -236,7 +234,7 @@ class Server:
         """
         if self.stopped is not None:
             return
-        with _interrupt_afterwards() as interrupted:
+        with interrupt.afterwards() as interrupted:
             crashed = self._process is not None and self._process.poll() is not None
             # What is left of a server that ended by itself has nothing to tidy up.
             grace_s = min(self._grace_s, 1.0) if crashed else self._grace_s
@@ -431,19 +429,3 @@ def _wait_for(condition: Callable[[], bool], failure: str) -> None:
         if time.monotonic() > deadline:
             raise EngineError(failure)
         time.sleep(POLL_S)
-
-
-@contextmanager
-def _interrupt_afterwards() -> Iterator[Callable[[], bool]]:
-    """Hold Ctrl-C back until the block ends; yields whether it came. Only the main thread ever gets one."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    try:
-        yield lambda: bool(came)
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came and callable(before):
-            before(came[0], None)
