@@ -87,6 +87,14 @@ def test_a_difference_is_shown_with_both_contexts(folder: Path) -> None:
     assert "  - 'the answer to rag/3'\n  + 'else'" in out
 
 
+def test_what_a_record_says_of_itself_stands_before_the_comparison(folder: Path) -> None:
+    other = record.load(folder / "ngram.json")
+    other.note = "random weights"
+    _, out, _ = invoke("compare", folder / "baseline.json", change(folder / "theirs.json", other))
+    assert out.startswith("note: random weights\n")
+    assert "note" not in invoke("compare", folder / "baseline.json", folder / "ngram.json")[1]
+
+
 @pytest.fixture
 def study(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with one study's records, and its folder of results."""
@@ -139,6 +147,12 @@ def test_a_study_without_records_is_named_with_those_that_have(study: Path, comm
     code, _, err = invoke(command, "min")
     assert code == 1
     assert "unknown study with records 'min'. Did you mean 'mine'?" in err
+
+
+def test_a_study_that_was_not_measured_yet_says_so(study: Path) -> None:
+    code, out, err = invoke("verify", "h200-smollm2-135m")
+    assert (code, out) == (1, "")
+    assert "study 'h200-smollm2-135m' has no records yet: samebytes study h200-smollm2-135m. With records: mine" in err
 
 
 def test_tune_prints_the_flag_to_paste() -> None:

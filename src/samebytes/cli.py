@@ -229,6 +229,8 @@ def compare_command(
     except RecordError as error:
         typer.echo(f"samebytes: {error}", err=True)
         raise typer.Exit(12 if strict else 1) from None
+    for note in dict.fromkeys(r.note for r in (*baseline, *candidates) if r.note):
+        typer.echo(f"note: {note}")
     typer.echo(markdown.comparison(found), nl=False)
     if strict:
         raise typer.Exit(found.strict_code(allow_failures))

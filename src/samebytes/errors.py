@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class SamebytesError(Exception):
@@ -54,3 +58,23 @@ def unknown(kind: str, name: object, valid: Iterable[str], *, within: str = "") 
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(choices) if choices else "(none)"
     return UsageError(f"unknown {kind} {within + str(name)!r}.{hint} Valid: {listed}")
+
+
+def invalid(error: ValidationError, valid: Mapping[str, Iterable[str]]) -> str:
+    """Return the first validation error as a sentence that names the key and, for an unknown one, the valid keys.
+
+    Parameters
+    ----------
+    error : pydantic.ValidationError
+        What the file's model says of it.
+    valid : mapping of str to iterable of str
+        The file's own keys under ``""``; those inside a key under that key's name.
+    """
+    # A misspelt key is the cause of the missing one.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    *outer, last = first["loc"] or ("file",)
+    within = "".join(f"{part}." for part in outer)
+    if first["type"] == "extra_forbidden":
+        owner = next((str(part) for part in reversed(outer) if part in valid), "")
+        return str(unknown("key", last, valid[owner], within=within))
+    return f"{within}{last}: {first['msg'].removeprefix('Value error, ')}"

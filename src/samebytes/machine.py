@@ -85,7 +85,7 @@ def git() -> tuple[str | None, bool | None]:
     in for a copy of the tree that travels without its ``.git``.
     """
     root = paths.root()
-    code = ["src", "configs", "studies", "workloads", "notebooks"]
+    code = ["src", "bench", "configs", "studies", "workloads", "notebooks"]
     if (root / ".git").exists() and shutil.which("git"):
         try:
             head = _git(root, "rev-parse", "HEAD")

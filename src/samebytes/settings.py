@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from samebytes import paths, workloads
-from samebytes.errors import UsageError, unknown
+from samebytes.errors import UsageError, invalid, unknown
 
 FlagValue = bool | int | float | str | dict[str, Any]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -136,23 +136,9 @@ def _read(kind: str, name: str, folder: Path, model: type[_Model]) -> _Model:
     try:
         return model.model_validate({"name": name, **data})
     except ValidationError as error:
-        raise UsageError(f"{path.name}: {explain(error, model)}") from None
-
-
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first validation error as a sentence that names the key and, for an unknown one, the valid keys."""
-    # A misspelt key is the cause of the missing one.
-    first = next((e for e in error.errors() if e["type"] == "extra_forbidden"), error.errors()[0])
-    *outer, last = first["loc"] or ("",)
-    within = "".join(f"{part}." for part in outer)
-    if first["type"] == "extra_forbidden":
-        owner: Any = model
-        for part in outer:
-            if isinstance(part, str) and part in owner.model_fields:
-                owner = {"runs": Run, "concurrent": Leg}.get(part, owner)
-        valid = [key for key in owner.model_fields if owner is Run or key != "name"]
-        return str(unknown("key", last, valid, within=within))
-    return f"{within}{last or 'file'}: {first['msg'].removeprefix('Value error, ')}"
+        own = [key for key in model.model_fields if key != "name"]
+        valid = {"": own, "runs": Run.model_fields, "concurrent": Leg.model_fields}
+        raise UsageError(f"{path.name}: {invalid(error, valid)}") from None
 
 
 def names(folder: Path) -> list[str]:
@@ -410,8 +396,11 @@ def divergence_from_namespace(namespace: Mapping[str, object]) -> tuple[Path, st
 
 
 def records_folder(study: str) -> Path:
-    """Return the folder of a study's records; an unknown study is refused with those that have records."""
+    """Return the folder of a study's records; a study without any is refused with those that have some."""
     measured = sorted({path.parent.name for path in paths.results().glob("*/*.json")} - {paths.bench().name})
+    if study not in measured and study in names(paths.studies()):
+        have = ", ".join(measured) or "(none)"
+        raise UsageError(f"study {study!r} has no records yet: samebytes study {study}. With records: {have}")
     if study not in measured:
         raise unknown("study with records", study, measured)
     return paths.results() / study

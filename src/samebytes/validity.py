@@ -35,7 +35,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from samebytes.errors import UsageError, unknown
+from samebytes.errors import UsageError, invalid, unknown
 from samebytes.workloads import CHECK_SUFFIX, Prompt
 
 LOOP_REPEATS = 4
@@ -223,19 +223,9 @@ def load_check(folder: Path, prompt_id: str) -> Check | None:
     try:
         return _KINDS[kind].model_validate(data)
     except ValidationError as error:
-        raise _declared_wrongly(path, _KINDS[kind], error) from None
-
-
-def _declared_wrongly(path: Path, model: type[BaseModel], error: ValidationError) -> UsageError:
-    # A misspelt key is told before the required one that is missing for it.
-    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    *outer, last = first["loc"] or ("",)
-    within = "".join(f"{part}." for part in outer)
-    if first["type"] != "extra_forbidden":
-        return UsageError(f"{path}: {within}{last}: {first['msg']}")
-    nested: dict[str, type[BaseModel]] = {"rename": Rename, "argument": Argument} if outer else {}
-    owner = nested.get(str(first["loc"][0]), model)
-    return unknown(f"key in {path}", last, owner.model_fields, within=within)
+        own = _KINDS[kind].model_fields
+        valid = {"": own, "rename": Rename.model_fields, "argument": Argument.model_fields}
+        raise UsageError(f"{path}: {invalid(error, valid)}") from None
 
 
 def find_loop(text: str) -> Loop | None:
