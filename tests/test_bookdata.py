@@ -28,6 +28,16 @@ def test_studies_are_those_with_records_on_a_gpu_first_and_this_machine_apart(ho
     assert text(index.this_machine(here)).startswith("quick # some/model on a cpu")
 
 
+def test_studies_on_machines_of_one_name_are_told_apart_by_their_own(house: Path) -> None:
+    warned = a_record("baseline").model_copy(update={"note": "random weights"})
+    for name, found in (("one", a_record("baseline")), ("warned", warned)):
+        measured(house, [found], name)
+    assert {study.name: study.where for study in bookdata.studies()} == {"one": "a cpu", "warned": "a cpu"}
+    measured(house, [a_record("baseline")], "two")
+    one, two, _ = bookdata.studies()
+    assert [text(common.machine(study)) for study in (one, two)] == ["a cpu (one)", "a cpu (two)"]
+
+
 def test_a_record_that_cannot_be_read_stops_the_page(house: Path) -> None:
     measured(house, baselines())
     (house / "results/toy/ngram.json").write_text('{"schema": 99}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from bookhouse import IDS, measured, text
@@ -61,8 +62,26 @@ def test_a_load_that_needs_the_room(house: Path) -> None:
     assert "preemptions: 3 and 0" in said
     block = text(capacity.load_table(study))
     assert "baseline 2 of 2 100 to 200 2" in block
-    assert "4.00 6.00 3 99 %" in block
+    assert "4,000.00 6.00 3 99 %" in block
     assert "4.0" in text(capacity.waiting_chart(study))
+
+
+def test_waits_of_less_than_a_second_are_told_in_milliseconds(house: Path) -> None:
+    study = measured(
+        house, [with_leg("baseline", 33_760, 0.000015, 0.0, 0.01), with_leg("fp8", 67_520, 0.002, 0.0, 0.01)]
+    )
+    said = text(capacity.load_conclusion(study))
+    assert said.startswith("Here room was never short. In the queue: 0.02 ms with the baseline’s pool, 2.00 ms with")
+
+
+def test_what_room_brought_is_told_of_the_loads_that_ran_short_of_it(house: Path) -> None:
+    wide = measured(
+        house, [with_leg("baseline", 33_760, 0.1, 0.0, 0.01), with_leg("fp8", 67_520, 0.1, 0.0, 0.01)], "wide"
+    )
+    alone = measured(house, [a_record("baseline", ids=IDS)], "alone")
+    assert capacity.where_short([wide, alone]) == ""
+    said = text(capacity.where_short([wide, toy(house, note="random <weights>"), alone]))
+    assert re.search(r"over the baseline’s was: toy \( random &lt;weights&gt; \): \d\.\d\d ×$", said)
 
 
 def test_the_longest_wait_is_that_of_a_request(house: Path) -> None:

@@ -43,7 +43,7 @@ def two(house: Path) -> str:
 def test_a_pair_of_studies_is_read_from_the_cpu_to_the_card(house: Path) -> None:
     block = text(two(house))
     assert block.startswith("A is some/model on a cpu")
-    assert "With no flag at all, 8 of 9 answers came out the same on a &lt;card&gt; as on a cpu" in block
+    assert "With no flag at all, 8 of 9 answers came out the same on a &lt;card&gt; as on a cpu ; 0 more are" in block
     assert "On a cpu alone, these keep the bytes of the baseline: ngram 9 of 9 ." in block
     assert "rag/0 differs, 0 differs (no control), 0" in block
     assert "vllm versions 0.32.0 0.40.0 all" in block

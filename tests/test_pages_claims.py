@@ -77,6 +77,20 @@ def test_a_study_unlike_the_articles(house: Path) -> None:
     assert of(found, "changes words") == FAILS
 
 
+def test_a_difference_that_is_not_put_down_to_the_config_decides_nothing(house: Path) -> None:
+    other = {"code_edit": "other", "rag": "other", "creative": "other"}
+    found = verdicts(house, run("baseline"), run("ngram", **other), run("fp8", **other))
+    assert of(found, "keep the baseline’s bytes") == of(found, "Some free prose changes") == OPEN
+    assert of(found, "changes words") == OPEN
+    study = bookdata.measured("toy")
+    assert study is not None
+    assert "0 of 9 the same, 9 differ, without a control" in text(claims.table(study, "article", ARTICLE))
+    # with a control that agrees with itself they are
+    found = verdicts(house, run("baseline-2", "baseline"))
+    assert of(found, "keep the baseline’s bytes") == FAILS
+    assert of(found, "Some free prose changes") == of(found, "changes words") == HOLDS
+
+
 def test_without_the_runs_nothing_is_claimed(house: Path) -> None:
     assert set(verdicts(house, run("baseline")).values()) == {ABSENT}
 

@@ -137,7 +137,7 @@ def test_the_three_configs_stand_in_the_articles_columns(house: Path) -> None:
 def test_published_figures_stand_as_printed_and_those_that_do_not_follow_are_named(house: Path) -> None:
     block = index.published("paper", ARTICLE)
     assert row(block, "ngram").startswith("ngram 18 of 24 349.8 4.65 × 181 2.41 × 71.9 0.95 × – –")
-    assert row(block, "fp8").startswith("fp8 12 of 24 76.1 76.1 76.7 656 65,536")
+    assert row(block, "fp8").startswith("fp8 12 ( 14 by its other figures) of 24 76.1 76.1 76.7 656 65,536")
     assert "not measured by this project" in text(block)
     bad = [check.id for check in ARTICLE.checks() if not check.consistent]
     assert bad

@@ -46,7 +46,8 @@ def test_each_pass_says_how_it_was_checked(house: Path) -> None:
     assert "ngram sequential 9 of 9 2 of 3" in block
     assert "&lt;the server restarted&gt;" in block
     said = text(method.conclusion([measured(house, [])]))
-    assert said.startswith("4 passes over the prompts were measured. Of the sums over their requests, 11 of 12 agree")
+    assert said.startswith("4 passes over the prompts were measured in the 1 studies that are compared here. Of")
+    assert "Of the sums over their requests, 11 of 12 agree" in said
     assert "Passes that were voided: 1 . Other processes used at most 0.10 CPU cores" in said
     assert method.conclusion([]) == ""
 

@@ -54,14 +54,16 @@ def test_a_control_has_its_interval_and_names_what_changes(house: Path) -> None:
 
 def test_verdicts_are_told_by_workload_with_the_interval_of_the_share(house: Path) -> None:
     block = verdicts.verdict_table(parted(house))
-    assert row(block, "ngram ").startswith("ngram against baseline 7 of 9 [ 0.45 , 0.94 ] 2 differ 3 of 3")
-    assert "8 of 9 [ 0.57 , 0.98 ] 1 intermittent" in row(block, "fp8 ")
+    assert row(block, "ngram ").startswith(
+        "ngram against baseline , started once 7 of 9 [ 0.45 , 0.94 ] 2 differ 3 of 3"
+    )
+    assert row(block, "fp8 ").startswith("fp8 against baseline 8 of 9 [ 0.57 , 0.98 ] 1 intermittent")
 
 
 def test_a_reference_that_was_started_once_is_called_so(house: Path) -> None:
     records: list[Record] = [a_record("baseline", ids=IDS), a_record("ngram", ids=IDS, texts={"rag/0": "other"})]
     block = verdicts.verdict_table(measured(house, records))
-    assert "against baseline , no control" in row(block, "ngram ")
+    assert "against baseline , no control, started once" in row(block, "ngram ")
 
 
 def test_the_map_has_a_cell_for_each_prompt_and_config(house: Path) -> None:

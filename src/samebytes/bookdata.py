@@ -11,8 +11,9 @@ import os
 import pickle  # of files that this project wrote into its own build folder
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from samebytes import analysis, paths, published, settings, summary
@@ -51,6 +52,8 @@ class Measured:
         The study file's title; the name where there is no file.
     folder : Path
         ``results/STUDY``.
+    namesake : bool
+        Whether another study here was measured on a machine of the same name.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Measured:
     folder: Path
     records: tuple[Record, ...]
     summary: Summary
+    namesake: bool = False
 
     def files(self, config: str) -> str:
         """Return the records of one config, as a text that says where its figures come from."""
@@ -93,6 +97,11 @@ class Measured:
     def gpu(self) -> bool:
         """Whether it was measured on a GPU."""
         return any(found.machine.gpu for found in self.records)
+
+    @property
+    def where(self) -> str:
+        """Machine that it was measured on, with the study where another has a machine of the same name."""
+        return f"{self.summary.machine} ({self.name})" if self.namesake else self.summary.machine
 
     @property
     def note(self) -> str | None:
@@ -161,7 +170,10 @@ def studies() -> list[Measured]:
     others = (THIS_MACHINE, paths.bench().name)
     names = sorted(p.name for p in paths.results().iterdir() if p.is_dir() and p.name not in others)
     found = [study for name in names if (study := measured(name)) is not None]
-    return sorted(found, key=lambda study: not study.gpu)
+    # Studies with a warning are named by it, and stand beside no other.
+    usual = Counter(study.summary.machine for study in found if study.note is None)
+    told = [replace(s, namesake=s.note is None and usual[s.summary.machine] > 1) for s in found]
+    return sorted(told, key=lambda study: not study.gpu)
 
 
 def this_machine() -> Measured | None:

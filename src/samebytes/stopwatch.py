@@ -167,7 +167,7 @@ RATE = Quantity(
     3,
     1e2,
 )
-CPU = Quantity("CPU a chunk", lambda p: p.cpu_per_chunk_s, lambda late_s, cell: 0.0, "µs", 1, 1e6)
+CPU = Quantity("CPU a chunk while the streams run", lambda p: p.cpu_per_chunk_s, lambda late_s, cell: 0.0, "µs", 1, 1e6)
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,11 @@ class Load:
         return None if total is None or not waited else total / waited
 
     @property
+    def short(self) -> bool:
+        """Whether requests waited for room, or were preempted for want of it."""
+        return bool(self.found.preemptions) or (self.found.peak_kv_usage or 0) > FULL
+
+    @property
     def prompt_tokens(self) -> list[int]:
         """Lengths of the prompts, each once, the shortest first."""
         return sorted({r.prompt_tokens for r in self.leg.requests if r.prompt_tokens is not None})
@@ -271,7 +276,7 @@ def load_table(study: Measured) -> Html:
                 count(leg.peak_running, source=f"scraped twice a second: {source}"),
                 number(leg.aggregate_tok_s, source=source),
                 number(leg.makespan_s, source=source),
-                number(load.queue_s, 2, source=f"vllm:request_queue_time_seconds, mean: {source}"),
+                number(load.queue_s, 2, source=f"vllm:request_queue_time_seconds, mean: {source}", scale=1000),
                 number(leg.ttft_p50_s, 2, source=source),
                 count(leg.preemptions, source=source),
                 percent(leg.peak_kv_usage, 0, source=source),
@@ -310,7 +315,7 @@ def load_table(study: Measured) -> Html:
             "running at most",
             "aggregate tok/s",
             "makespan, s",
-            "in the queue, s",
+            "in the queue, ms",
             "first token, s",
             "preemptions",
             "pool in use",
@@ -388,24 +393,45 @@ def _waiting_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
 
 def load_conclusion(study: Measured) -> Html:
     """Return whether this load needed the room, and what it made of it."""
-    found = {load.config: load for load in reversed(loads(study))}
-    if len(found) < len(CONFIGS):
+    found = pools(study)
+    if found is None:
         return Html()
-    base, fp8 = found["baseline"], found["fp8"]
+    base, fp8 = found
     source = f"the concurrent legs of {study.files('baseline')} and {study.files('fp8')}"
-    full = base.found.peak_kv_usage
-    short = bool(base.found.preemptions) or (full or 0) > FULL
+    waits = [load.queue_s for load in found if load.queue_s is not None]
+    unit, scale = ("s", 1) if max(waits, default=0) >= 1 else ("ms", 1000)
     return paragraph(
         "{} In the queue: {} with the baseline’s pool, {} with the FP8 one; preemptions: {} and {}; all answers after "
         "{} and {}.",
-        "Here room was short." if short else "Here room was never short.",
-        number(base.queue_s, 2, "s", source=source),
-        number(fp8.queue_s, 2, "s", source=source),
+        "Here room was short." if base.short else "Here room was never short.",
+        *(number(load.queue_s, 2, unit, source=source, scale=scale) for load in found),
         count(base.found.preemptions, source=source),
         count(fp8.found.preemptions, source=source),
         number(base.found.makespan_s, 1, "s", source=source),
         number(fp8.found.makespan_s, 1, "s", source=source),
     )
+
+
+def pools(study: Measured) -> tuple[Load, Load] | None:
+    """Return the first concurrent leg of the baseline and of ``fp8``; None where one is missing."""
+    found = {load.config: load for load in reversed(loads(study))}
+    return (found["baseline"], found["fp8"]) if len(found) == len(CONFIGS) else None
+
+
+def where_short(found: Sequence[Measured]) -> Html:
+    """Return what FP8 made of the throughput wherever many requests at once ran short of room."""
+    lines = []
+    for study in found:
+        legs, pair = pools(study), common.pair(study, "fp8")
+        if legs is None or not legs[0].short or pair is None or pair.aggregate_ratio is None:
+            continue
+        source = f"aggregate tok/s of the concurrent leg: {study.files('baseline')} and {study.files('fp8')}"
+        title = given(study.title, source=f"studies/{study.name}.yaml")
+        lines.append(html("{}{}: {}", title, common.note(study), times(pair.aggregate_ratio, source=source)))
+    if not lines:
+        return Html()
+    head = html("Where a load did run short of room, FP8’s throughput over the baseline’s was:")
+    return join([paragraph("{}", head), prose.bullets(lines)])
 
 
 FULL = 0.9

@@ -53,8 +53,8 @@ class Blocks:
             [exhibit.origin(study, *(c.config for c in self.found.configs)) for study in (a, b)], command=self.command
         )
         self.sides = (a, b)
-        self.a = given(a.summary.machine, source=f"results/{a.name}")
-        self.b = given(b.summary.machine, source=f"results/{b.name}")
+        self.a = common.machine(a)
+        self.b = common.machine(b)
 
     def lead(self) -> Html:
         """Return what the two runs share, and what has to be known before any figure."""
@@ -82,13 +82,14 @@ class Blocks:
         if baseline is None:
             return Html()
         total = next(n for n in baseline.bytes if n.workload == ALL)
-        same = total.counts["same"] + total.counts[diff.UP_TO_THE_LIMIT]
+        source = self._records(baseline)
         return paragraph(
-            "With no flag at all, {} answers came out the same on {} as on {}, or the same up to where the one "
-            "that was allowed fewer tokens ends. {}",
-            of(same, total.judged, source=self._records(baseline)),
+            "With no flag at all, {} answers came out the same on {} as on {}; {} more are the same up to where the "
+            "one that was allowed fewer tokens ends. {}",
+            of(total.counts["same"], total.judged, source=source),
             self.b,
             self.a,
+            count(total.counts[diff.UP_TO_THE_LIMIT], source=source),
             join((self._kept(study) for study in self.sides), " "),
         )
 
@@ -100,7 +101,7 @@ class Blocks:
             if total is not None:
                 share = of(total.counts["same"], total.judged, source=common.pair_source(study, pair))
                 kept.append(html("{} {}", code(pair.candidate), share))
-        where = given(study.summary.machine, source=f"results/{study.name}")
+        where = common.machine(study)
         return (
             html("On {} alone, these keep the bytes of the baseline: {}.", where, join(kept, ", ")) if kept else Html()
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from samebytes import exhibit, prose
 from samebytes.bookdata import Measured
+from samebytes.compare import Verdict
 from samebytes.findings import ALL, Called, Pair, Ratio
 from samebytes.pages import common
 from samebytes.prose import Html, html, join
@@ -114,7 +115,10 @@ def _first_token(study: Measured, ngram: Pair | None) -> Claim:
     shown = join((html("{} {}", common.workload_name(r.workload), _estimate(r.ttft, source)) for r in ratios), "; ")
     intervals = [r.ttft.t_interval for r in ratios if r.ttft is not None and r.ttft.t_interval is not None]
     return Claim(
-        html("The first token comes no later with n-gram speculation (no workload’s TTFT ratio lies above one)."),
+        html(
+            "The first token comes no later with n-gram speculation (for no workload does the interval of the TTFT "
+            "ratio lie above one)."
+        ),
         html("slightly earlier"),
         shown or prose.times(None, source=source),
         ABSENT if not intervals else FAILS if any(i.low > 1 for i in intervals) else HOLDS,
@@ -170,33 +174,66 @@ def _same_printed(published: Published, what: str) -> Html:
     return html("{} of {}", common.as_printed(published, f"{what}.same"), common.as_printed(published, "prompts"))
 
 
-def _same(study: Measured, pair: Pair | None, *workloads: str) -> tuple[int, int, Html]:
-    """Return same and judged prompts over workloads, and both as shown."""
+_UNDECIDED: dict[Verdict, str] = {
+    "differs (no control)": "differ, without a control",
+    "not attributable": "not attributable",
+    "intermittent": "intermittent",
+}
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers of a config that keep the baseline's bytes, that the config changes, and that were judged."""
+
+    same: int
+    differs: int
+    judged: int
+    shown: Html
+
+    @property
+    def all_same(self) -> str:
+        """The verdict on "all keep their bytes": a difference that is not the config's doing decides nothing."""
+        if not self.judged:
+            return ABSENT
+        return HOLDS if self.same == self.judged else FAILS if self.differs else OPEN
+
+    @property
+    def some_differ(self) -> str:
+        """The verdict on "the config changes some"."""
+        return {HOLDS: FAILS, FAILS: HOLDS}.get(self.all_same, self.all_same)
+
+
+def _answers(study: Measured, pair: Pair | None, *workloads: str) -> _Answers:
+    """Return what became of the answers of some workloads."""
     counts = [c for c in pair.bytes if c.workload in workloads] if pair else []
-    same, judged = sum(c.counts["same"] for c in counts), sum(c.judged for c in counts)
+    same, differs = (sum(c.counts[verdict] for c in counts) for verdict in ("same", "differs"))
+    judged = sum(c.judged for c in counts)
     if pair is None or not judged:
-        return 0, 0, prose.number(None, source="", missing="not measured")
+        return _Answers(0, 0, 0, prose.number(None, source="", missing="not measured"))
     source = f"same bytes: {_source(study, pair.candidate, pair.reference)}"
-    return same, judged, html("{} the same", prose.of(same, judged, source=source))
+    unsure = {verdict: sum(c.counts[verdict] for c in counts) for verdict in _UNDECIDED}
+    shown = [html("{} the same", prose.of(same, judged, source=source))]
+    shown += [html("{} {}", prose.count(n, source=source), _UNDECIDED[verdict]) for verdict, n in unsure.items() if n]
+    return _Answers(same, differs, judged, join(shown, ", "))
 
 
 def _copied(study: Measured, ngram: Pair | None) -> Claim:
-    same, judged, shown = _same(study, ngram, "code_edit", "rag")
+    found = _answers(study, ngram, "code_edit", "rag")
     return Claim(
         html("Code edits and quoted answers keep the baseline’s bytes under n-gram speculation (all of them)."),
         html("all the same"),
-        shown,
-        ABSENT if not judged else HOLDS if same == judged else FAILS,
+        found.shown,
+        found.all_same,
     )
 
 
 def _drift(study: Measured, published: Published, ngram: Pair | None) -> Claim:
-    same, judged, shown = _same(study, ngram, "creative")
+    found = _answers(study, ngram, "creative")
     return Claim(
         html("Some free prose changes under n-gram speculation (at least one answer parts from the baseline’s)."),
         html("{} the same", _same_printed(published, "ngram")),
-        shown,
-        ABSENT if not judged else HOLDS if same < judged else FAILS,
+        found.shown,
+        found.some_differ,
     )
 
 
@@ -242,22 +279,21 @@ def _fp8_speed(study: Measured, fp8: Pair | None) -> Claim:
 
 
 def _fp8_bytes(study: Measured, published: Published, fp8: Pair | None) -> Claim:
-    _, judged, shown = _same(study, fp8, ALL)
+    each = [_answers(study, fp8, workload).some_differ for workload in ("code_edit", "rag", "creative")]
+    known = [verdict for verdict in each if verdict != ABSENT]
     return Claim(
         html("An FP8 KV cache changes words, code edits and quotations included (some of each)."),
         html("{} the same", _same_printed(published, "fp8")),
-        shown,
-        ABSENT
-        if not judged
-        else HOLDS
-        if all(s < j for s, j, _ in (_same(study, fp8, w) for w in ("code_edit", "rag", "creative")))
-        else FAILS,
+        _answers(study, fp8, ALL).shown,
+        next((verdict for verdict in (FAILS, OPEN, HOLDS) if verdict in known), ABSENT),
     )
 
 
 def _fp8_aggregate(study: Measured, published: Published, fp8: Pair | None) -> Claim:
     ratio = fp8.aggregate_ratio if fp8 else None
     source = "" if ratio is None else f"aggregate tok/s of one concurrent leg each: {_source(study, 'fp8', 'baseline')}"
+    legs = [leg for c in study.summary.configs if c.name == "baseline" for leg in c.concurrent]
+    full = prose.percent(legs[0].peak_kv_usage if legs else None, source=source, missing="an unknown share")
     return Claim(
         html("An FP8 KV cache raises the aggregate of many requests at once (above one; one leg each, no interval)."),
         html(
@@ -265,7 +301,9 @@ def _fp8_aggregate(study: Measured, published: Published, fp8: Pair | None) -> C
             common.as_printed(published, "aggregate.baseline"),
             common.as_printed(published, "aggregate.fp8"),
         ),
-        prose.times(ratio, source=source, missing="no concurrent leg"),
+        prose.times(ratio, source=source, missing="no concurrent leg")
+        if ratio is None
+        else html("{}; of the baseline’s pool {} was in use at most", prose.times(ratio, source=source), full),
         ABSENT if ratio is None else HOLDS if ratio > 1 else FAILS,
     )
 
@@ -302,7 +340,7 @@ def overview(found: Sequence[Measured], published: Published) -> Html:
     judged = [judge(study, published) for study in found]
     if not judged:
         return Html()
-    names = [prose.given(study.summary.machine, source=f"results/{study.name}") for study in found]
+    names = [common.machine(study) for study in found]
     rows = [[claims[0].text, *(claim.verdict for claim in claims)] for claims in zip(*judged, strict=True)]
     data = [
         {"claim": prose.plain(claims[0].text)}

@@ -8,7 +8,7 @@ from samebytes import bookdata, definitions, paths, prose
 from samebytes.bookdata import Measured
 from samebytes.findings import ALL, ByteCount, Concurrent, Control, Pair, PassRow, Ratio, WorkloadSpeed
 from samebytes.prose import Html, code, count, given, html, join, number, of, paragraph, percent, times
-from samebytes.published import Published
+from samebytes.published import Check, Published
 from samebytes.stats import LEVEL
 
 WORKLOADS = {"code_edit": "code edits", "rag": "quoting a passage", "creative": "free prose"}
@@ -71,6 +71,11 @@ def compared() -> list[Measured]:
         if "baseline" in names and names & set(ARTICLE_CONFIGS[1:]) and study.note is None:
             found.append(study)
     return found
+
+
+def machine(study: Measured) -> Html:
+    """Return the machine that a study was measured on, with the study's name where that alone does not tell it."""
+    return given(study.where, source=f"results/{study.name}")
 
 
 def note(study: Measured) -> Html:
@@ -276,11 +281,20 @@ def value_as_printed(article: Published, name: str) -> float | None:
 
 
 def as_printed(article: Published, name: str) -> Html:
-    """Return one figure of the article, given or derived, in its own digits."""
+    """Return one figure of the article, given or derived, in its own digits; with what contradicts it beside it."""
     figure = article.figures.get(name)
     if figure is not None and isinstance(figure.printed, str):
         return prose.printed(figure.printed, source=f"{article.title}: {figure.place}")
-    derived = next((d for d in article.derived if d.id == name), None)
-    if derived is not None:
-        return prose.printed(derived.printed, source=f"{article.title}: {derived.place}")
-    return number(None, source="", missing="not published")
+    check = next((c for c in article.checks() if c.id == name), None)
+    if check is None:
+        return number(None, source="", missing="not published")
+    shown = prose.printed(check.printed, source=f"{article.title}: {check.place}")
+    return shown if check.consistent else html("{} <small>({} by its other figures)</small>", shown, implied(check))
+
+
+def implied(check: Check) -> Html:
+    """Return what the figures that a printed one follows from make it, within their rounding."""
+    source = "samebytes.published: each derived figure computed again from the printed ones"
+    digits = 0 if check.low.is_integer() and check.high.is_integer() else 2
+    ends = [number(value, digits, source=source) for value in dict.fromkeys((check.low, check.high))]
+    return join(ends, " to ")

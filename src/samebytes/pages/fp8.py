@@ -20,7 +20,7 @@ GIB = 2**-30
 
 def conclusion(found: Measured) -> Html:
     """Return what an FP8 KV cache brings and costs on a study's machine, or why it does not run there."""
-    machine = given(found.summary.machine, source=f"results/{found.name}")
+    machine = common.machine(found)
     reason = common.failure(found, "fp8")
     if reason is not None:
         return paragraph("{}: it does not run: {}", machine, given(reason, source=f"results/{found.name}"))
@@ -69,7 +69,7 @@ def trade_rows(found: Sequence[Measured]) -> list[dict[str, Any]]:
             total = common.byte_count(pair) if pair else None
             mine = min(_config(study, name).memory.kv_cache_tokens, default=None) if pair else None
             if total is not None and pool and mine:
-                row = _trade(name, study.summary.machine, mine / pool, total.counts["same"], total.judged)
+                row = _trade(name, study.where, mine / pool, total.counts["same"], total.judged)
                 rows.append(row)
     return rows
 
@@ -80,7 +80,7 @@ def published(article: Published) -> Html:
     if None in pools or not pools[1]:
         return Html()
     return paragraph(
-        "Published, not measured here ({}): the pool went from {} to {} tokens, {} answers of {} kept the baseline’s "
+        "Published, not measured here ({}): the pool went from {} to {} tokens, {} of {} answers kept the baseline’s "
         "bytes, and throughput with many requests at once went from {} to {} tok/s.",
         given(article.setup.get("gpu"), source=article.title),
         *(common.as_printed(article, name) for name in _PRINTED),
@@ -230,7 +230,7 @@ def _switch(values: Sequence[bool]) -> str | None:
 def backends(found: Measured) -> Html:
     """Return whether ``fp8`` also changed the attention kernels."""
     names = {c.name: c.memory.attention_backend for c in found.summary.configs if c.name in ("baseline", "fp8")}
-    machine = given(found.summary.machine, source=f"results/{found.name}")
+    machine = common.machine(found)
     if len(names) < 2 or not all(names.values()):
         return paragraph("{}: the engine’s log does not tell which attention kernels ran.", machine)
     source = f"the server’s log: {found.files('baseline')} and {found.files('fp8')}"
@@ -319,7 +319,7 @@ def load_conclusion(found: Measured) -> Html:
     preempted = bool(leg.preemptions)
     return paragraph(
         "{}: with {} requests in flight the baseline’s pool was at most {} full; preemptions: {}. {}",
-        given(found.summary.machine, source=f"results/{found.name}"),
+        common.machine(found),
         count(leg.concurrency, source=source),
         percent(leg.peak_kv_usage, source=source),
         count(leg.preemptions, source=source),

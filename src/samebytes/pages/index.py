@@ -54,7 +54,7 @@ def _greatest(pairs: Sequence[tuple[Measured, Pair]]) -> Html:
         "One serving flag, n-gram speculation, made a language model write up to {} as fast ({}, {}).",
         times(mean, source=common.ratio_source(study, pair, ratio.workload)),
         common.workload_name(ratio.workload),
-        given(study.summary.machine, source=f"results/{study.name}"),
+        common.machine(study),
     )
 
 
@@ -66,7 +66,7 @@ def _no_clear_speed_up(pairs: Sequence[tuple[Measured, Pair]]) -> Html:
     return html(
         "Whether one serving flag, n-gram speculation, made any kind of prompt faster is not told here: how far two "
         "starts of one config drift apart was not measured on {}.",
-        common.listed([given(study.summary.machine, source=f"results/{study.name}") for study in untold]),
+        common.listed([common.machine(study) for study in untold]),
     )
 
 
@@ -79,7 +79,7 @@ def _kept(pairs: Sequence[tuple[Measured, Pair]]) -> list[Html]:
         html(
             "{} on {}",
             of(total.counts["same"], total.judged, source=common.pair_source(study, pair)),
-            given(study.summary.machine, source=f"results/{study.name}"),
+            common.machine(study),
         )
         for study, pair, total in counts
     ]
@@ -150,7 +150,7 @@ def _measured_row(study: Measured, pair: Pair, ratio: Ratio) -> dict[str, Any]:
     interval = ratio.decode.t_interval
     return {
         "study": study.name,
-        "machine": study.summary.machine,
+        "machine": study.where,
         "config": pair.candidate,
         "workload": ratio.workload,
         "speed_up": ratio.decode.geometric_mean,
@@ -400,18 +400,12 @@ def published_checks(article: Published) -> Html:
             "{} is printed as {}, and the others give {}. {}",
             code(check.id),
             prose.printed(check.printed, source=check.place),
-            _range(check.low, check.high, source),
+            common.implied(check),
             given(check.note, source=source, missing="no note"),
         )
         for check in bad
     ]
     return join([text, prose.bullets(notes)])
-
-
-def _range(low: float, high: float, source: str) -> Html:
-    digits = 0 if low.is_integer() and high.is_integer() else 2
-    ends = [number(value, digits, source=source) for value in dict.fromkeys((low, high))]
-    return join(ends, " to ")
 
 
 # -- what was measured ------------------------------------------------------------------------------------------------
@@ -646,7 +640,7 @@ def _measured_day(mix: Mapping[str, float], tokens: int, study: Measured) -> Day
             for workload, share in mix.items()
             if share
         )
-    return None if seconds is None else _row(study.summary.machine, seconds, changed)
+    return None if seconds is None else _row(study.where, seconds, changed)
 
 
 def _published_day(mix: Mapping[str, float], tokens: int, article: Published) -> Day | None:

@@ -69,9 +69,11 @@ def conclusion(found: Sequence[Measured]) -> Html:
     loads = [row.host_load for row in passes if row.host_load is not None]
     source = f"every pass of results/{', '.join(study.name for study in found)}"
     return paragraph(
-        "{} passes over the prompts were measured. Of the sums over their requests, {} agree with the server’s own "
-        "counters. Passes that were voided: {}. Other processes used at most {} CPU cores meanwhile.",
+        "{} passes over the prompts were measured in the {} studies that are compared here. Of the sums over their "
+        "requests, {} agree with the server’s own counters. Passes that were voided: {}. Other "
+        "processes used at most {} CPU cores meanwhile.",
         count(len(passes), source=source),
+        count(len(found), source=source),
         of(sum(held), len(held), source=source),
         count(sum(row.voided is not None for row in passes), source=source),
         number(max(loads, default=None), 2, source=source),

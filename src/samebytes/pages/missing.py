@@ -8,7 +8,7 @@ from samebytes import exhibit, prose
 from samebytes.bookdata import Measured
 from samebytes.findings import ALL
 from samebytes.pages import common
-from samebytes.prose import Html, code, count, given, html, join, number, of, percent
+from samebytes.prose import Html, code, count, html, join, number, of, percent
 from samebytes.published import Published
 
 
@@ -48,10 +48,6 @@ def gaps(found: Sequence[Measured], articles: Mapping[str, Published]) -> Html:
     )
 
 
-def _study(found: Measured) -> Html:
-    return given(found.summary.machine, source=f"results/{found.name}")
-
-
 def _lines(parts: Iterable[object]) -> Html:
     return join(html("<div>{}</div>", part) for part in parts)
 
@@ -71,7 +67,7 @@ def _acceptance(found: Sequence[Measured]) -> Html:
         if config is not None and any(rate is not None for rate in rates.values()):
             source = f"accepted / drafted tokens, counters read around each prompt: {study.files('ngram')}"
             shown = [html("{} {}", common.workload_name(w), percent(r, source=source)) for w, r in rates.items()]
-            parts.append(html("{}: {}", _study(study), join(shown, ", ")))
+            parts.append(html("{}: {}", common.machine(study), join(shown, ", ")))
     return _lines(["the server’s counters are read around each prompt", *parts])
 
 
@@ -81,7 +77,7 @@ def _repeats(found: Sequence[Measured]) -> Html:
     for study in found:
         configs = [c for c in study.summary.configs if c.name in common.ARTICLE_CONFIGS]
         shown = [html("{} {}", code(c.name), count(len(c.labels), source=study.files(c.name))) for c in configs]
-        parts.append(html("{}: {}", _study(study), join(shown, ", ")))
+        parts.append(html("{}: {}", common.machine(study), join(shown, ", ")))
     return _lines(["server starts of each config", *parts])
 
 
@@ -93,7 +89,7 @@ def _telemetry(found: Sequence[Measured]) -> Html:
         source = f"telemetry of results/{study.name}/*.json"
         energy = {c.name: c.energy[ALL] for c in study.summary.configs if ALL in c.energy}
         if not samples:
-            parts.append(html("{}: no card to ask", _study(study)))
+            parts.append(html("{}: no card to ask", common.machine(study)))
             continue
         shown = [
             html("{} {}", code(name), number(energy[name].joules_per_token, 2, source=source))
@@ -101,7 +97,7 @@ def _telemetry(found: Sequence[Measured]) -> Html:
             if name in energy
         ]
         taken = count(samples, source=source)
-        parts.append(html("{}: {} samples; joules per token: {}", _study(study), taken, join(shown, ", ")))
+        parts.append(html("{}: {} samples; joules per token: {}", common.machine(study), taken, join(shown, ", ")))
     return _lines(["sampled throughout every pass", *parts])
 
 
@@ -114,7 +110,7 @@ def _explanation(found: Sequence[Measured]) -> Html:
         if pair is not None and total is not None:
             source = common.pair_source(study, pair)
             same = of(total.counts["same"], total.judged, source=source)
-            parts.append(html("{}: {} the same with such kernels", _study(study), same))
+            parts.append(html("{}: {} the same with such kernels", common.machine(study), same))
     return _lines(["tested: kernels whose sums do not depend on the shape of the batch", *parts])
 
 
@@ -140,7 +136,7 @@ def scheduling(found: Sequence[Measured]) -> Html:
         pair = common.pair(study, "baseline_sync")
         if pair is not None:
             shown = [html("{} {}", common.workload_name(r.workload), _ratio(study, r.workload)) for r in pair.ratios]
-            parts.append(html("{}: {}", _study(study), join(shown, ", ")))
+            parts.append(html("{}: {}", common.machine(study), join(shown, ", ")))
     return join(parts, "; ") or html("not measured")
 
 

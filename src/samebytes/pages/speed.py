@@ -35,7 +35,7 @@ def conclusion(found: Measured, config: str = "ngram") -> Html:
     return paragraph(
         "{}: from prompt to prompt the speed-up of {} goes from {} to {}. {} prompts came slower than under the "
         "baseline.",
-        given(found.summary.machine, source=f"results/{found.name}"),
+        common.machine(found),
         code(config),
         *ends,
         of(slower, len(rows), source=source),
@@ -75,7 +75,7 @@ def drafted(found: Measured, config: str = "ngram") -> Html:
     return paragraph(
         "{}: of {} tokens that {} drafted, {} were what the model would have said itself ({}), so that a step of the "
         "engine gave {} tokens on average.",
-        given(found.summary.machine, source=f"results/{found.name}"),
+        common.machine(found),
         count(a.draft_tokens, source=source),
         code(config),
         count(a.accepted_tokens, source=source),
@@ -456,7 +456,7 @@ def steps_conclusion(found: Measured, config: str = "ngram") -> Html:
     dear = none > 1.5 * full
     return paragraph(
         "{}: a step of {} that verifies a full draft takes {} of a plain step, one that found nothing to draft {}. {}",
-        given(found.summary.machine, source=f"results/{found.name}"),
+        common.machine(found),
         code(config),
         times(full / base, source=source),
         times(none / base, source=source),
@@ -569,7 +569,7 @@ def energy_table(found: Measured) -> Html:
     if not measured:
         return paragraph(
             "{}: {}.",
-            given(found.summary.machine, source=f"results/{found.name}"),
+            common.machine(found),
             "the card’s power was not sampled" if found.gpu else "there is no card whose power could be sampled",
         )
     workloads = [ALL, *found.workloads]

@@ -11,7 +11,7 @@ from samebytes.exhibit import Origin
 from samebytes.pages import common
 from samebytes.prose import Html, code, count, given, html, join, number, paragraph, percent
 from samebytes.record import Pass, Request
-from samebytes.stopwatch import Bench, Cell
+from samebytes.stopwatch import CPU, OURS, RATE, TTFT, Bench, Cell, Quantity
 
 if TYPE_CHECKING:
     from samebytes.charts import Chart
@@ -40,44 +40,48 @@ def conclusion(bench: Bench | None) -> Html:
     if bench is None:
         return paragraph("Not measured yet. To measure it: {}.", code("make bench"))
     cell = max(bench.cells, key=lambda c: (c.streams, -c.stagger_s, c.tokens == "1"))
-    mine = bench.values(cell, "samebytes", lambda p: p.ttft_error_p99_s)
-    rate = bench.values(cell, "samebytes", lambda p: p.rate_error_worst)
-    cpu = bench.values(cell, "samebytes", lambda p: p.cpu_per_chunk_s)
-    after = bench.values(cell, "samebytes", lambda p: p.after_cpu_per_chunk_s)
+    mine, rate, cpu, after = (
+        bench.values(cell, OURS, of) for of in (TTFT.of, RATE.of, CPU.of, lambda p: p.after_cpu_per_chunk_s)
+    )
     if not mine or not rate:
         return Html()
     return paragraph(
-        "With {} at once, this project’s client reports the first token {} late in the worst of a hundred streams, and "
-        "a decode rate that is {} off in the worst one. {} The server itself was {} late, the worst time in "
-        "a hundred.{}",
+        "With {} at once, this project’s client is {} off in the TTFT of the worst of a hundred streams, and {} "
+        "in the decode rate of the worst one (medians of {} repetitions). {} The server itself was {} late, the worst "
+        "time in a hundred.{}",
         html("{} streams", count(cell.streams, source=SOURCE)),
-        number(stats.median(mine), 1, "ms", source=SOURCE, scale=1000),
-        percent(max(map(abs, rate)), 2, source=SOURCE),
+        _median(mine, TTFT),
+        _median(rate, RATE),
+        count(len(mine), source=SOURCE),
         html(
             "It spends {} of CPU on a chunk while they run, and {} on parsing it afterwards.",
-            number(stats.median(cpu), 0, "µs", source=SOURCE, scale=1e6),
-            number(stats.median(after) if after else None, 0, "µs", source=SOURCE, scale=1e6),
+            _median(cpu, CPU),
+            _median(after, CPU),
         )
         if cpu
         else Html(),
-        number(bench.lateness(cell), 1, "ms", source=SOURCE, scale=1000),
+        number(bench.lateness(cell), TTFT.digits, "ms", source=SOURCE, scale=1000),
         _others(bench, cell),
     )
 
 
+def _median(values: Sequence[float], quantity: Quantity) -> Html:
+    """Return the median of a quantity's repetitions as the quantity is shown."""
+    value = stats.median(values) if values else None
+    return number(value, quantity.digits, quantity.unit, source=SOURCE, scale=quantity.scale)
+
+
 def _others(bench: Bench, cell: Cell) -> Html:
-    """Return how late the floor and the best of the other clients report the first token."""
-    late = {name: stats.median(bench.values(cell, name, lambda p: p.ttft_error_p99_s)) for name in bench.clients(cell)}
-    floor = late.pop("floor", None)
-    late.pop("samebytes")
-    best = min(late, key=lambda name: late[name], default=None)
+    """Return how far the floor and the best of the other clients are off in the TTFT."""
+    found = {name: bench.values(cell, name, TTFT.of) for name in bench.clients(cell)}
+    floor = found.pop("floor", [])
+    del found[OURS]
+    best = min(found, key=lambda name: stats.median(found[name]), default=None)
     parts = []
     if best is not None:
-        shown = number(late[best], 1, "ms", source=SOURCE, scale=1000)
-        parts.append(html(" The best of the others, {}, reports the first token {} late.", code(best), shown))
-    if floor is not None:
-        shown = number(floor, 1, "ms", source=SOURCE, scale=1000)
-        parts.append(html(" For a reader that does nothing else it is {}.", shown))
+        parts.append(html(" The best of the others, {}, is {} off there.", code(best), _median(found[best], TTFT)))
+    if floor:
+        parts.append(html(" A reader that does nothing else is {} off.", _median(floor, TTFT)))
     return join(parts)
 
 
@@ -159,7 +163,9 @@ def goals(bench: Bench | None) -> Html:
     return exhibit.table(
         "stopwatch-goals",
         "Goals that were set before the measurement: all requests at one instant, one token a chunk. Not decided: "
-        "repetitions lie on both sides of the limit, or the server’s own lateness could be the difference.",
+        "repetitions lie on both sides of the limit, or the server’s own lateness could be the difference. That "
+        "lateness is of all clients’ passes (worst of a hundred chunks, median); of a decode rate it is what one end "
+        "of a stream so late makes.",
         ["goal", "verdict", "this project’s client", "to reach", "of the others", "the floor", "the server’s lateness"],
         rows,
         _origin(bench),
@@ -182,7 +188,7 @@ def chart(bench: Bench | None) -> Html:
     rows: list[dict[str, Any]] = []
     for cell in bench.at_once:
         for client in bench.clients(cell):
-            values = bench.values(cell, client, stopwatch.TTFT.of)
+            values = bench.values(cell, client, TTFT.of)
             # a logarithmic axis has no zero
             low, mid, high = _extent([1000 * max(value, 1e-6) for value in values])
             rows.append({"client": client, "streams": cell.streams, "least_ms": low, "ms": mid, "most_ms": high})
@@ -370,16 +376,21 @@ def decode_s(request: Request) -> float | None:
 
 def agreed(found: Sequence[Measured]) -> Html:
     """Return how far the two clocks are apart over all passes."""
-    clocks = [c for study in found for record in study.records for p in record.passes if (c := both(p)) is not None]
+    known = {
+        study.name: [c for record in study.records for p in record.passes if (c := both(p)) is not None]
+        for study in found
+    }
+    clocks = [c for each in known.values() for c in each]
     if not clocks:
         return Html()
     source = f"every whole pass of results/{', '.join(study.name for study in found)}"
     apart = [1000 * (ttft - engine) for ttft, engine, _, _ in clocks]
     rates = [abs(decode / engine - 1) for *_, decode, engine in clocks]
     return paragraph(
-        "On real engines, over {} passes: the mean TTFT that the client reports differs from the engine’s own by {} "
-        "to {} ms (median {}), and the mean decode time is at most {} from it.",
+        "On real engines, over {} passes of {} studies: the mean TTFT that the client reports differs from the "
+        "engine’s own by {} to {} ms (median {}), and the mean decode time is at most {} from it.",
         count(len(clocks), source=source),
+        count(sum(map(bool, known.values())), source=source),
         number(min(apart), 1, source=source),
         number(max(apart), 1, source=source),
         number(stats.median(apart), 1, source=source),

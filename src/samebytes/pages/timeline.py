@@ -74,7 +74,7 @@ def conclusion(found: Measured) -> Html:
     return paragraph(
         "{}: {} server starts took {} in all. {} of it went into starting the engine, {} into answering the prompts "
         "one at a time, {} into many at once.",
-        given(found.summary.machine, source=f"results/{found.name}"),
+        common.machine(found),
         number(servers, 0, source=source),
         number(whole, 1, "min", source=source, scale=1 / 60),
         percent(total(known, "loading") / whole, 0, source=source),

@@ -187,7 +187,7 @@ def _content(found: Sequence[Tuned]) -> dict[str, Any]:
         best, sure = each.sweep.best(), each.sweep.best(lengths=each.measured_lengths)
         studies.append(
             {
-                "machine": each.study.summary.machine,
+                "machine": each.study.where,
                 "known": [each.sweep.cost.known(k) for k in range(1, LONGEST + 1)],
                 "groups": groups,
                 "best": best.settings,
@@ -378,7 +378,7 @@ def _grows(found: Tuned) -> Html:
     k, full_s = cost.full[-1]
     said = html(
         "{}: a step takes {} where it drafted nothing, and {} where it verifies a full draft of {} tokens.",
-        given(found.study.summary.machine, source=f"results/{found.name}"),
+        common.machine(found.study),
         number(cost.none_s, 2, "ms", source=source, scale=1000),
         number(full_s, 2, "ms", source=source, scale=1000),
         count(k, source=source),
@@ -494,7 +494,7 @@ def _result(found: Tuned, trial: Trial) -> Html:
         "{} ({}) on {}: predicted {} the speed of {}, the cost of its drafts being {};",
         code(trial.config),
         _triple(trial.settings, f"configs/{trial.config}.yaml"),
-        given(found.study.summary.machine, source=f"results/{found.name}"),
+        common.machine(found.study),
         times(trial.predicted, source=source),
         code(USUAL),
         known,

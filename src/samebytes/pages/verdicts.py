@@ -45,7 +45,7 @@ def _conclusion(found: Measured) -> Html:
     said = [html("{} {}", code(pair.candidate), common.same_bytes(found, pair)) for pair in pairs]
     return html(
         "{}: the baseline repeats {} answers byte for byte. Against it: {}.",
-        given(found.summary.machine, source=f"results/{found.name}"),
+        common.machine(found),
         of(judged.agrees, have, source=found.files("baseline")),
         join(said, "; "),
     )
@@ -108,8 +108,9 @@ def verdict_table(found: Measured) -> Html:
     rows, data = [], []
     for pair in pairs:
         by = {c.workload: c for c in pair.bytes}
-        once = ", no control" if pair.baseline_starts < 2 else ""
-        title = html("{} <small>against {}{}</small>", code(pair.candidate), code(pair.reference), once)
+        alone = ", no control" if pair.baseline_starts < 2 else ""
+        once = ", started once" if pair.candidate_starts < 2 else ""
+        title = html("{} <small>against {}{}{}</small>", code(pair.candidate), code(pair.reference), alone, once)
         rows.append([title, *(_count_cell(found, pair, by[name]) for name in names if name in by)])
         data += [_count_row(pair, by[name]) for name in names if name in by]
     return exhibit.table(
@@ -293,7 +294,7 @@ def first_characters(found: Sequence[Measured], articles: Mapping[str, Published
         if pair is not None:
             source = f"first difference: {common.pair_source(study, pair)}"
             shown = [count(at, source=source) for at in sorted(places)]
-            machine = given(study.summary.machine, source=f"results/{study.name}")
+            machine = common.machine(study)
             items.append(html("{}: {}", machine, join(shown, ", ") or "none"))
     return prose.bullets(items)
 
@@ -349,7 +350,7 @@ def load_conclusion(found: Measured) -> Html:
     return paragraph(
         "{}: with {} requests in flight and no flag at all, {} answers have the bytes that the same server gave the "
         "prompt alone. {}",
-        given(found.summary.machine, source=f"results/{found.name}"),
+        common.machine(found),
         count(leg.concurrency, source=source),
         of(same, answers, source=source),
         "So which requests share a batch changes words too: a single-user test says nothing about a busy server."

@@ -114,7 +114,7 @@ def conclusion(
         bound = case.bound
         if bound is None or case.config != "baseline":
             continue
-        machine = given(case.study.summary.machine, source=f"results/{case.study.name}")
+        machine = common.machine(case.study)
         lines.append(
             html(
                 "{}{} on {}, measured here: {} of the bound. {}{}",

@@ -150,7 +150,7 @@ def answer(found: Measured, explained: Sequence[Explained]) -> Html:
         return nothing_probed(found)
     return join(
         [
-            paragraph("{}:", given(found.summary.machine, source=f"results/{found.name}")),
+            paragraph("{}:", common.machine(found)),
             prose.bullets([_answer(e) for e in explained]),
             paragraph(
                 "{} {} {}",
@@ -610,7 +610,7 @@ def intervention(found: Sequence[Measured]) -> Html:
             same, n, source = kept
             rows.append(
                 [
-                    given(study.summary.machine, source=f"results/{study.name}"),
+                    common.machine(study),
                     code(candidate),
                     code(reference),
                     of(same, n, source=source),
@@ -653,7 +653,7 @@ def outcome(found: Sequence[Measured]) -> Html:
 
 def _outcome(study: Measured) -> Html:
     usual, switched, kernels = (_kept(study, *pair) for pair in PAIRS)
-    machine = given(study.summary.machine, source=f"results/{study.name}")
+    machine = common.machine(study)
     if usual is None:
         return Html()
     if switched is None:
