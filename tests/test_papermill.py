@@ -247,6 +247,7 @@ def deaths(here: Project) -> dict[str, Death]:
         raise
 
     def go_on(label: str) -> Death:
+        commands[label].kill()  # what has not ended by now never would
         _, err = commands[label].communicate(timeout=10)
         broken, said = here.record(label), list[str]()
         resumed = run.measure(settings.plan(parameters(label)), said.append)
