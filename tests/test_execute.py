@@ -36,6 +36,11 @@ def test_a_cells_stderr_is_in_the_notebook(tmp_path: Path, capfd: pytest.Capture
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_kernel_takes_no_ports_that_another_could_take_first(tmp_path: Path) -> None:
+    asked = "from ipykernel.connect import get_connection_info as info; print(info(unpack=True)['transport'])"
+    assert [output.text for output in executed(tmp_path, asked)] == ["ipc\n"]
+
+
 def test_what_the_kernel_says_when_it_ends_does_not_reach_the_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -20,10 +21,11 @@ from samebytes.errors import SamebytesError
 logging.getLogger("papermill").addHandler(logging.NullHandler())
 
 
-def _manager(folder: Path, errors: IO[bytes]) -> type[AsyncKernelManager]:
-    """Return a manager whose kernel is reached over sockets in ``folder`` and has ``errors`` as its stderr.
+def _manager(errors: IO[bytes]) -> type[AsyncKernelManager]:
+    """Return a manager whose kernel is reached over Unix sockets and has ``errors`` as its stderr.
 
-    Over TCP its ports are chosen before it takes them, and another kernel that starts meanwhile may be quicker.
+    Over TCP its ports are chosen before it takes them, and another kernel that starts meanwhile may be quicker. These
+    sockets are abstract (Linux): no files to be left behind.
 
     What a cell writes to stderr is captured all the same. The rest are the kernel's own words: now and then its threads
     race while it shuts down (ipykernel 7.4) and print a traceback, which belongs to no run.
@@ -31,7 +33,7 @@ def _manager(folder: Path, errors: IO[bytes]) -> type[AsyncKernelManager]:
 
     class Manager(AsyncKernelManager):
         async def _async_pre_start_kernel(self, **options: Any) -> tuple[list[str], dict[str, Any]]:
-            self.transport, self.ip = "ipc", str(folder / "kernel")
+            self.transport, self.ip = "ipc", f"@samebytes-{secrets.token_hex(8)}"
             return await super()._async_pre_start_kernel(stderr=errors, **options)
 
         pre_start_kernel = _async_pre_start_kernel
@@ -60,7 +62,7 @@ def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet
         With the cell's own message, where a cell failed or the kernel died.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="samebytes-") as folder, tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as errors:
         try:
             papermill.execute_notebook(
                 str(source),
@@ -70,7 +72,7 @@ def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet
                 log_output=False,
                 stdout_file=None if quiet else sys.stdout,
                 request_save_on_cell_execute=True,
-                kernel_manager_class=_manager(Path(folder), errors),
+                kernel_manager_class=_manager(errors),
                 # The kernel's own log warns of unencrypted loopback traffic and of each interrupt.
                 extra_arguments=["--IPKernelApp.log_level=CRITICAL"],
             )
