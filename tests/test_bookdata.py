@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,9 @@ def test_studies_on_machines_of_one_name_are_told_apart_by_their_own(house: Path
     measured(house, [a_record("baseline")], "two")
     one, two, _ = bookdata.studies()
     assert [text(common.machine(study)) for study in (one, two)] == ["a cpu (one)", "a cpu (two)"]
+    shutil.rmtree(house / "results/two")
+    measured(house, [a_record("baseline")], bookdata.THIS_MACHINE)
+    assert [study.where for study in common.everything()] == ["a cpu (one)", "a cpu", "a cpu (quick)"]
 
 
 def test_a_record_that_cannot_be_read_stops_the_page(house: Path) -> None:

@@ -122,6 +122,19 @@ def test_a_refused_config_is_one_message_with_the_log(here: Project) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [(["run", "ngram"], "; the same command goes on with what is kept"), (["list"], "")],
+)
+def test_ctrl_c_is_one_line(monkeypatch: pytest.MonkeyPatch, arguments: list[str], hint: str) -> None:
+    def press(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(settings, "plan", press)
+    monkeypatch.setattr(settings, "names", press)
+    assert invoke(*arguments) == (130, "", f"samebytes: interrupted{hint}\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["study", "qick"], "unknown study 'qick'. Did you mean 'quick'? Valid: cpu-dtype, cpu-smollm2-135m, "),

@@ -5,7 +5,6 @@ The engine is the stand-in tree, with a worker that left the session.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,26 +16,10 @@ import psutil
 import pytest
 
 from samebytes.server import free_port, port_is_free
+from test_papermill import ctrl_c, kill_kernel, send
 
 HERE = Path(__file__).parent
 LIMIT_S = 15.0
-
-
-def kernel_of(papermill: psutil.Process) -> psutil.Process:
-    return next(p for p in papermill.children(recursive=True) if "ipykernel_launcher" in " ".join(p.cmdline()))
-
-
-def kill_kernel(papermill: psutil.Process) -> None:
-    kernel_of(papermill).kill()
-
-
-def send(number: signal.Signals) -> Callable[[psutil.Process], None]:
-    return lambda papermill: papermill.send_signal(number)
-
-
-def group_interrupt(papermill: psutil.Process) -> None:
-    """What a terminal does on Ctrl-C."""
-    os.killpg(papermill.pid, signal.SIGINT)
 
 
 def nothing(_: psutil.Process) -> None:
@@ -50,7 +33,7 @@ def nothing(_: psutil.Process) -> None:
         pytest.param(send(signal.SIGTERM), [], id="SIGTERM of papermill"),
         pytest.param(send(signal.SIGKILL), [], id="SIGKILL of papermill"),
         pytest.param(send(signal.SIGINT), [], id="SIGINT of papermill"),
-        pytest.param(group_interrupt, [], id="Ctrl-C"),
+        pytest.param(ctrl_c, [], id="Ctrl-C"),
         pytest.param(nothing, ["--execution-timeout", "4"], id="execution timeout"),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from bookhouse import IDS, measured, text
 from recordfactory import a_launch, a_pass, a_record, answer
 from samebytes.bookdata import Measured
-from samebytes.pages import capacity
+from samebytes.pages import capacity, fp8
 from samebytes.record import Record
 from test_pages_wall import ARTICLE
 
@@ -57,7 +57,8 @@ def test_a_load_that_needs_the_room(house: Path) -> None:
     study = toy(house)
     said = text(capacity.load_conclusion(study))
     assert said.startswith(
-        "Here room was short. In the queue: 4.00 s with the baseline’s pool, 1.00 s with the FP8 one"
+        "With the baseline’s pool room was short. In the queue, in the first run of each: 4.00 s with the baseline’s "
+        "pool, 1.00 s with the FP8 one"
     )
     assert "preemptions: 3 and 0" in said
     block = text(capacity.load_table(study))
@@ -71,7 +72,9 @@ def test_waits_of_less_than_a_second_are_told_in_milliseconds(house: Path) -> No
         house, [with_leg("baseline", 33_760, 0.000015, 0.0, 0.01), with_leg("fp8", 67_520, 0.002, 0.0, 0.01)]
     )
     said = text(capacity.load_conclusion(study))
-    assert said.startswith("Here room was never short. In the queue: 0.02 ms with the baseline’s pool, 2.00 ms with")
+    assert said.startswith(
+        "With the baseline’s pool room was never short. In the queue, in the first run of each: 0.02 ms"
+    )
 
 
 def test_what_room_brought_is_told_of_the_loads_that_ran_short_of_it(house: Path) -> None:
@@ -82,6 +85,20 @@ def test_what_room_brought_is_told_of_the_loads_that_ran_short_of_it(house: Path
     assert capacity.where_short([wide, alone]) == ""
     said = text(capacity.where_short([wide, toy(house, note="random <weights>"), alone]))
     assert re.search(r"over the baseline’s was: toy \( random &lt;weights&gt; \): \d\.\d\d ×$", said)
+
+
+def test_room_is_short_where_any_leg_says_so_and_unknown_where_none_does(house: Path) -> None:
+    base = [with_leg("baseline", 33_760, 0.1, *told) for told in ((0.0, 0.5), (5.0, 0.99))]
+    base[1].label = "baseline-2"
+    study = measured(house, [*base, with_leg("fp8", 67_520, 0.1, 0.0, 0.5)])
+    assert text(capacity.load_conclusion(study)).startswith("With the baseline’s pool room was short.")
+    assert "1.00 ×" in text(capacity.where_short([study]))
+    assert "at most 99.0 % full; preemptions: 5 . So room was short" in text(fp8.load_conclusion(study))
+    unknown = with_leg("baseline", 33_760, 0.1, 0.0, 0.5)
+    unknown.passes[1].peak_kv_usage = unknown.passes[1].metrics["preemptions"] = None
+    study = measured(house, [unknown, with_leg("fp8", 67_520, 0.1, 0.0, 0.5)], "unknown")
+    assert text(capacity.load_conclusion(study)).startswith("In the queue")
+    assert capacity.where_short([study]) == ""
 
 
 def test_the_longest_wait_is_that_of_a_request(house: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bookhouse import text
 from conftest import ROOT
-from recordfactory import a_record, answer, prompt_ids
+from recordfactory import a_pass, a_record, answer, failed, prompt_ids
 from samebytes import bookdata, published, record
 from samebytes.bookdata import Measured
 from samebytes.findings import Ratio
@@ -84,11 +84,27 @@ def test_a_difference_that_is_not_put_down_to_the_config_decides_nothing(house: 
     assert of(found, "changes words") == OPEN
     study = bookdata.measured("toy")
     assert study is not None
-    assert "0 of 9 the same, 9 differ, without a control" in text(claims.table(study, "article", ARTICLE))
+    assert "0 of 9 the same, 9 differ without a control" in text(claims.table(study, "article", ARTICLE))
     # with a control that agrees with itself they are
     found = verdicts(house, run("baseline-2", "baseline"))
     assert of(found, "keep the baseline’s bytes") == FAILS
     assert of(found, "Some free prose changes") == of(found, "changes words") == HOLDS
+
+
+def test_a_claim_about_all_answers_needs_them_all(house: Path) -> None:
+    gone = [failed(key) if key.startswith(("code_edit", "rag/0")) else answer(key, "") for key in IDS]
+    found = verdicts(
+        house,
+        run("baseline"),
+        run("baseline-2", "baseline"),
+        a_record("ngram", ids=IDS, passes=[a_pass(gone)]),
+        a_record("fp8", ids=IDS, passes=[a_pass([failed(k) if k < "creative" else answer(k, "else") for k in IDS])]),
+    )
+    assert of(found, "keep the baseline’s bytes") == OPEN
+    assert of(found, "changes words") == ABSENT  # no code edit was answered
+    study = bookdata.measured("toy")
+    assert study is not None
+    assert "2 of 6 the same, 4 were not answered" in text(claims.table(study, "article", ARTICLE))
 
 
 def test_without_the_runs_nothing_is_claimed(house: Path) -> None:

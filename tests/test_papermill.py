@@ -294,7 +294,7 @@ def test_nothing_lives_on_and_the_next_run_goes_on(here: Project, deaths: dict[s
 
 def test_a_death_is_told_in_one_line(deaths: dict[str, Death]) -> None:
     killed, interrupted = deaths["samebytes-kernel-sigkill"], deaths["samebytes-ctrl-c"]
-    assert "samebytes: the notebook's kernel died (Kernel died); what was measured is kept\n  notebook: " in killed.err
+    assert "samebytes: the notebook's kernel died; what was measured is kept\n  notebook: " in killed.err
     assert "Traceback" not in killed.err
     assert interrupted.code == 130
     assert interrupted.err == "samebytes: interrupted; the same command goes on with what is kept\n"

@@ -12,7 +12,7 @@ import pickle  # of files that this project wrote into its own build folder
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Measured:
     folder : Path
         ``results/STUDY``.
     namesake : bool
-        Whether another study here was measured on a machine of the same name.
+        Whether another of the studies that it stands beside was measured on a machine of the same name.
     """
 
     name: str
@@ -170,10 +170,16 @@ def studies() -> list[Measured]:
     others = (THIS_MACHINE, paths.bench().name)
     names = sorted(p.name for p in paths.results().iterdir() if p.is_dir() and p.name not in others)
     found = [study for name in names if (study := measured(name)) is not None]
-    # Studies with a warning are named by it, and stand beside no other.
+    return told_apart(sorted(found, key=lambda study: not study.gpu))
+
+
+def told_apart(found: Sequence[Measured]) -> list[Measured]:
+    """Return studies that stand side by side, with it noted where a machine's name alone does not tell which is meant.
+
+    A study with a warning is told by that wherever it stands.
+    """
     usual = Counter(study.summary.machine for study in found if study.note is None)
-    told = [replace(s, namesake=s.note is None and usual[s.summary.machine] > 1) for s in found]
-    return sorted(told, key=lambda study: not study.gpu)
+    return [replace(study, namesake=study.note is None and usual[study.summary.machine] > 1) for study in found]
 
 
 def this_machine() -> Measured | None:

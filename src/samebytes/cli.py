@@ -42,6 +42,10 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+_RESUMED = ("run", "study", "probe_command")
+"""Commands that go on where they were interrupted."""
+
+
 def _reported(command: Command) -> Command:
     """Turn an error meant for the person at the keyboard into one message and exit code 1."""
 
@@ -56,7 +60,8 @@ def _reported(command: Command) -> Command:
             typer.echo(f"samebytes: {error.filename}: {error.strerror}", err=True)
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            typer.echo("samebytes: interrupted; the same command goes on with what is kept", err=True)
+            hint = "; the same command goes on with what is kept" if command.__name__ in _RESUMED else ""
+            typer.echo(f"samebytes: interrupted{hint}", err=True)
             raise typer.Exit(130) from None
 
     return wrapper  # type: ignore[return-value]
@@ -202,6 +207,7 @@ def verify(study: Annotated[str, typer.Argument(help="Study with records in resu
     epilog="Example: samebytes compare results/cpu-smollm2-135m/baseline.json results/cpu-smollm2-135m/ngram.json "
     "--control results/cpu-smollm2-135m/baseline-2.json",
 )
+@_reported
 def compare_command(
     a: Annotated[Path, typer.Argument(help="Record of the reference.", metavar="A")],
     b: Annotated[Path, typer.Argument(help="Record of the candidate.", metavar="B")],

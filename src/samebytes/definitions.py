@@ -19,6 +19,9 @@ CLIENT_BUSY = 0.8
 CLIENT_LATE_S = 0.005
 """So may one whose event loop was later than this, one time in a hundred."""
 
+POOL_FULL = 0.9
+"""From this share of the KV pool in use up, requests wait for room."""
+
 
 def client_bound(cpu_share: float | None, lag_p99_s: float | None) -> bool:
     """Return whether the client, not the server, may have limited a pass: busy or late.

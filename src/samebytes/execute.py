@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import papermill
 from jupyter_client.manager import AsyncKernelManager
+from nbclient.exceptions import DeadKernelError
 from papermill.exceptions import PapermillExecutionError
 
 from samebytes import paths, run, settings
@@ -32,9 +33,12 @@ def _manager(errors: IO[bytes]) -> type[AsyncKernelManager]:
     """
 
     class Manager(AsyncKernelManager):
-        async def _async_pre_start_kernel(self, **options: Any) -> tuple[list[str], dict[str, Any]]:
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
             self.transport, self.ip = "ipc", f"@samebytes-{secrets.token_hex(8)}"
-            return await super()._async_pre_start_kernel(stderr=errors, **options)
+
+        async def _async_pre_start_kernel(self, **options: Any) -> tuple[list[str], dict[str, Any]]:
+            return await super()._async_pre_start_kernel(**{**options, "stderr": errors})
 
         pre_start_kernel = _async_pre_start_kernel
 
@@ -78,9 +82,15 @@ def notebook(source: Path, output: Path, parameters: Mapping[str, Any], *, quiet
             )
         except PapermillExecutionError as error:
             raise SamebytesError(f"{error.ename}: {error.evalue}\n  notebook: {output}") from None
-        except RuntimeError as error:  # a kernel that died at its start has no class of its own
-            why = f"the notebook's kernel died ({error}); what was measured is kept"
-            raise SamebytesError(f"{why}{_last_words(errors)}\n  notebook: {output}") from None
+        except DeadKernelError:
+            raise SamebytesError(
+                f"the notebook's kernel died; what was measured is kept\n  notebook: {output}"
+            ) from None
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:
+                raise
+            # that of a kernel that does not start has no class of its own
+            raise SamebytesError(f"the notebook's kernel did not start: {error}{_last_words(errors)}") from None
         except KeyboardInterrupt:
             # The task that waited for the cell is dropped with its DeadKernelError, which asyncio would print.
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -230,6 +230,13 @@ class Concurrent:
         """Whether the client may have limited it: see `definitions.client_bound`."""
         return definitions.client_bound(self.client_cpu_share, self.client_lag_p99_s)
 
+    @property
+    def short_of_room(self) -> bool | None:
+        """Whether requests were preempted, or the KV pool was so full that they waited; None where neither is known."""
+        if self.preemptions is None and self.peak_kv_usage is None:
+            return None
+        return bool(self.preemptions) or (self.peak_kv_usage or 0) > definitions.POOL_FULL
+
 
 @dataclass(frozen=True)
 class ConfigResult:
@@ -247,6 +254,16 @@ class ConfigResult:
     """By workload, and `ALL`; none without telemetry."""
     memory: Memory
     concurrent: tuple[Concurrent, ...]
+
+    @property
+    def peak_kv_usage(self) -> float | None:
+        """The largest share of the KV pool that was in use in a concurrent pass."""
+        return max((leg.peak_kv_usage for leg in self.concurrent if leg.peak_kv_usage is not None), default=None)
+
+    @property
+    def short_of_room(self) -> bool | None:
+        """Whether any of its concurrent passes ran short of room; None where none tells."""
+        return max((leg.short_of_room for leg in self.concurrent if leg.short_of_room is not None), default=None)
 
 
 @dataclass(frozen=True)

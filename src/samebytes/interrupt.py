@@ -20,5 +20,5 @@ def afterwards() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(came)
     finally:
         signal.signal(signal.SIGINT, before)
-        if came and callable(before):
-            before(came[0], None)
+        if came:
+            signal.raise_signal(signal.SIGINT)

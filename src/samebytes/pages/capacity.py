@@ -235,11 +235,6 @@ class Load:
         return None if total is None or not waited else total / waited
 
     @property
-    def short(self) -> bool:
-        """Whether requests waited for room, or were preempted for want of it."""
-        return bool(self.found.preemptions) or (self.found.peak_kv_usage or 0) > FULL
-
-    @property
     def prompt_tokens(self) -> list[int]:
         """Lengths of the prompts, each once, the shortest first."""
         return sorted({r.prompt_tokens for r in self.leg.requests if r.prompt_tokens is not None})
@@ -393,7 +388,7 @@ def _waiting_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
 
 def load_conclusion(study: Measured) -> Html:
     """Return whether this load needed the room, and what it made of it."""
-    found = pools(study)
+    found = _first_legs(study)
     if found is None:
         return Html()
     base, fp8 = found
@@ -401,9 +396,9 @@ def load_conclusion(study: Measured) -> Html:
     waits = [load.queue_s for load in found if load.queue_s is not None]
     unit, scale = ("s", 1) if max(waits, default=0) >= 1 else ("ms", 1000)
     return paragraph(
-        "{} In the queue: {} with the baseline’s pool, {} with the FP8 one; preemptions: {} and {}; all answers after "
-        "{} and {}.",
-        "Here room was short." if base.short else "Here room was never short.",
+        "{} In the queue, in the first run of each: {} with the baseline’s pool, {} with the FP8 one; preemptions: {} "
+        "and {}; all answers after {} and {}.",
+        _ROOM[study.summary.config("baseline").short_of_room],
         *(number(load.queue_s, 2, unit, source=source, scale=scale) for load in found),
         count(base.found.preemptions, source=source),
         count(fp8.found.preemptions, source=source),
@@ -412,7 +407,14 @@ def load_conclusion(study: Measured) -> Html:
     )
 
 
-def pools(study: Measured) -> tuple[Load, Load] | None:
+_ROOM = {
+    True: "With the baseline’s pool room was short.",
+    False: "With the baseline’s pool room was never short.",
+    None: "",
+}
+
+
+def _first_legs(study: Measured) -> tuple[Load, Load] | None:
     """Return the first concurrent leg of the baseline and of ``fp8``; None where one is missing."""
     found = {load.config: load for load in reversed(loads(study))}
     return (found["baseline"], found["fp8"]) if len(found) == len(CONFIGS) else None
@@ -422,20 +424,16 @@ def where_short(found: Sequence[Measured]) -> Html:
     """Return what FP8 made of the throughput wherever many requests at once ran short of room."""
     lines = []
     for study in found:
-        legs, pair = pools(study), common.pair(study, "fp8")
-        if legs is None or not legs[0].short or pair is None or pair.aggregate_ratio is None:
+        pair = common.pair(study, "fp8")
+        if pair is None or pair.aggregate_ratio is None or not study.summary.config("baseline").short_of_room:
             continue
-        source = f"aggregate tok/s of the concurrent leg: {study.files('baseline')} and {study.files('fp8')}"
+        source = f"aggregate tok/s of the concurrent legs: {study.files('baseline')} and {study.files('fp8')}"
         title = given(study.title, source=f"studies/{study.name}.yaml")
         lines.append(html("{}{}: {}", title, common.note(study), times(pair.aggregate_ratio, source=source)))
     if not lines:
         return Html()
-    head = html("Where a load did run short of room, FP8’s throughput over the baseline’s was:")
-    return join([paragraph("{}", head), prose.bullets(lines)])
-
-
-FULL = 0.9
-"""From this share of the pool in use up, requests wait for room."""
+    head = paragraph("Where a load did run short of room, FP8’s throughput over the baseline’s was:")
+    return join([head, prose.bullets(lines)])
 
 
 def study(found: Measured) -> Html:

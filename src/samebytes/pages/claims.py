@@ -1,7 +1,8 @@
 """The article's claims, each held against a measured study: does it hold there, and by which figures.
 
 A claim holds or does not hold by a rule that is stated with it; a ratio whose interval includes 1, or that is no larger
-than what two server starts of one config differ by, decides nothing, nor does one where that was not measured.
+than what two server starts of one config differ by, decides nothing, nor does one where that was not measured. An
+answer that is missing, or differs where no control puts it down to the config, decides nothing either.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 
 from samebytes import exhibit, prose
 from samebytes.bookdata import Measured
-from samebytes.compare import Verdict
 from samebytes.findings import ALL, Called, Pair, Ratio
 from samebytes.pages import common
 from samebytes.prose import Html, html, join
@@ -39,8 +39,8 @@ class Claim:
     published, measured : Html
         The article's figure and the study's.
     verdict : str
-        `HOLDS`, `FAILS`, `OPEN` (an interval includes 1, or the drift of server starts is as large or not known) or
-        `ABSENT` (the study lacks the runs).
+        `HOLDS`, `FAILS`, `OPEN` (an interval includes 1, the drift of server starts is as large or not known, or
+        answers are missing or differ without its being the config's doing) or `ABSENT` (the study lacks the runs).
     """
 
     text: Html
@@ -174,28 +174,22 @@ def _same_printed(published: Published, what: str) -> Html:
     return html("{} of {}", common.as_printed(published, f"{what}.same"), common.as_printed(published, "prompts"))
 
 
-_UNDECIDED: dict[Verdict, str] = {
-    "differs (no control)": "differ, without a control",
-    "not attributable": "not attributable",
-    "intermittent": "intermittent",
-}
-
-
 @dataclass(frozen=True)
 class _Answers:
-    """Answers of a config that keep the baseline's bytes, that the config changes, and that were judged."""
+    """How many answers of a config keep the baseline's bytes, how many the config changes, and of how many prompts."""
 
     same: int
     differs: int
     judged: int
+    prompts: int
     shown: Html
 
     @property
     def all_same(self) -> str:
-        """The verdict on "all keep their bytes": a difference that is not the config's doing decides nothing."""
+        """The verdict on "all keep their bytes": what is missing or not the config's doing decides nothing."""
         if not self.judged:
             return ABSENT
-        return HOLDS if self.same == self.judged else FAILS if self.differs else OPEN
+        return HOLDS if self.same == self.prompts else FAILS if self.differs else OPEN
 
     @property
     def some_differ(self) -> str:
@@ -206,15 +200,11 @@ class _Answers:
 def _answers(study: Measured, pair: Pair | None, *workloads: str) -> _Answers:
     """Return what became of the answers of some workloads."""
     counts = [c for c in pair.bytes if c.workload in workloads] if pair else []
+    if pair is None or not any(c.judged for c in counts):
+        return _Answers(0, 0, 0, 0, prose.number(None, source="", missing="not measured"))
     same, differs = (sum(c.counts[verdict] for c in counts) for verdict in ("same", "differs"))
-    judged = sum(c.judged for c in counts)
-    if pair is None or not judged:
-        return _Answers(0, 0, 0, prose.number(None, source="", missing="not measured"))
-    source = f"same bytes: {_source(study, pair.candidate, pair.reference)}"
-    unsure = {verdict: sum(c.counts[verdict] for c in counts) for verdict in _UNDECIDED}
-    shown = [html("{} the same", prose.of(same, judged, source=source))]
-    shown += [html("{} {}", prose.count(n, source=source), _UNDECIDED[verdict]) for verdict, n in unsure.items() if n]
-    return _Answers(same, differs, judged, join(shown, ", "))
+    judged, prompts = sum(c.judged for c in counts), sum(c.prompts for c in counts)
+    return _Answers(same, differs, judged, prompts, common.same_bytes(study, pair, *workloads))
 
 
 def _copied(study: Measured, ngram: Pair | None) -> Claim:
@@ -280,22 +270,21 @@ def _fp8_speed(study: Measured, fp8: Pair | None) -> Claim:
 
 def _fp8_bytes(study: Measured, published: Published, fp8: Pair | None) -> Claim:
     each = [_answers(study, fp8, workload).some_differ for workload in ("code_edit", "rag", "creative")]
-    known = [verdict for verdict in each if verdict != ABSENT]
     return Claim(
         html("An FP8 KV cache changes words, code edits and quotations included (some of each)."),
         html("{} the same", _same_printed(published, "fp8")),
         _answers(study, fp8, ALL).shown,
-        next((verdict for verdict in (FAILS, OPEN, HOLDS) if verdict in known), ABSENT),
+        next(verdict for verdict in (FAILS, ABSENT, OPEN, HOLDS) if verdict in each),
     )
 
 
 def _fp8_aggregate(study: Measured, published: Published, fp8: Pair | None) -> Claim:
     ratio = fp8.aggregate_ratio if fp8 else None
-    source = "" if ratio is None else f"aggregate tok/s of one concurrent leg each: {_source(study, 'fp8', 'baseline')}"
-    legs = [leg for c in study.summary.configs if c.name == "baseline" for leg in c.concurrent]
-    full = prose.percent(legs[0].peak_kv_usage if legs else None, source=source, missing="an unknown share")
+    source = "" if ratio is None else f"aggregate tok/s of the concurrent legs: {_source(study, 'fp8', 'baseline')}"
+    base = next((config for config in study.summary.configs if config.name == "baseline"), None)
+    full = prose.percent(base.peak_kv_usage if base else None, source=source, missing="an unknown share")
     return Claim(
-        html("An FP8 KV cache raises the aggregate of many requests at once (above one; one leg each, no interval)."),
+        html("An FP8 KV cache raises the aggregate of many requests at once (above one; no interval)."),
         html(
             "{} → {}",
             common.as_printed(published, "aggregate.baseline"),

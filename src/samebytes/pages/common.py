@@ -57,7 +57,7 @@ def minimum_tokens() -> Html:
 def everything() -> list[Measured]:
     """Read every study, the one of this machine last."""
     here = bookdata.this_machine()
-    return [*bookdata.studies(), *([here] if here else [])]
+    return bookdata.told_apart([*bookdata.studies(), *([here] if here else [])])
 
 
 def compared() -> list[Measured]:
@@ -209,9 +209,15 @@ def several(
     return join(shown, Html("<br>")) if shown else number(None, source=source, missing=missing)
 
 
-def same_bytes(found: Measured, pair: Pair) -> Html:
-    """Return how many answers kept the bytes of the reference, and what became of the others, in a line."""
-    same, rest = _same_and_rest(found, pair)
+def same_bytes(found: Measured, pair: Pair, *workloads: str) -> Html:
+    """Return how many answers kept the bytes of the reference, and what became of the others, in a line.
+
+    Parameters
+    ----------
+    workloads : str
+        Those that count; all where none is named.
+    """
+    same, rest = _same_and_rest(found, pair, *workloads)
     return same if rest is None else join([html("{} the same", same), *rest], ", ")
 
 
@@ -221,17 +227,18 @@ def same_over_rest(found: Measured, pair: Pair) -> Html:
     return join([same, *(html("<small>{}</small>", item) for item in rest or ())], " ")
 
 
-def _same_and_rest(found: Measured, pair: Pair) -> tuple[Html, list[Html] | None]:
-    counts = next((c for c in pair.bytes if c.workload == ALL), None)
-    if counts is None:
+def _same_and_rest(found: Measured, pair: Pair, *workloads: str) -> tuple[Html, list[Html] | None]:
+    chosen = [c for c in pair.bytes if c.workload in (workloads or (ALL,))]
+    if not chosen:
         return number(None, source="", missing=pair.refused or "nothing to compare"), None
     source = pair_source(found, pair)
+    counts = {verdict: sum(c.counts[verdict] for c in chosen) for verdict in chosen[0].counts}
     rest = [
         html("{} {}", count(n, source=source), _VERDICTS.get(verdict, (verdict, verdict))[n > 1])
-        for verdict, n in counts.counts.items()
+        for verdict, n in counts.items()
         if n and verdict != "same"
     ]
-    return of(counts.counts["same"], counts.prompts, source=source), rest
+    return of(counts["same"], sum(c.prompts for c in chosen), source=source), rest
 
 
 _VERDICTS = {

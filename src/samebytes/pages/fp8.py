@@ -311,12 +311,12 @@ def _leg_row(config: str, leg: Concurrent) -> dict[str, object]:
 
 def load_conclusion(found: Measured) -> Html:
     """Return whether the room of ``fp8`` was ever needed under load."""
-    legs = [leg for c in found.summary.configs if c.name == "baseline" for leg in c.concurrent]
-    if not legs or legs[0].peak_kv_usage is None:
+    base = next((config for config in found.summary.configs if config.name == "baseline"), None)
+    legs = [leg for leg in base.concurrent if leg.peak_kv_usage is not None] if base else []
+    if base is None or not legs:
         return Html()
-    leg = legs[0]
+    leg = max(legs, key=lambda leg: (leg.preemptions or 0, leg.peak_kv_usage))
     source = f"the concurrent leg of results/{found.name}/{leg.label}.json"
-    preempted = bool(leg.preemptions)
     return paragraph(
         "{}: with {} requests in flight the baseline’s pool was at most {} full; preemptions: {}. {}",
         common.machine(found),
@@ -324,6 +324,6 @@ def load_conclusion(found: Measured) -> Html:
         percent(leg.peak_kv_usage, source=source),
         count(leg.preemptions, source=source),
         "So room was short, and more of it is worth something here."
-        if preempted
+        if base.short_of_room
         else "So room was never short here, and more of it could not make this load any faster.",
     )
