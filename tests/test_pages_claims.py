@@ -91,6 +91,18 @@ def test_a_difference_that_is_not_put_down_to_the_config_decides_nothing(house: 
     assert of(found, "Some free prose changes") == of(found, "changes words") == HOLDS
 
 
+@pytest.mark.parametrize(
+    ("later", "verdict"), [((0.8, 0.81, 0.82), HOLDS), ((1.2, 1.21, 1.22), FAILS), ((0.8, 1.0, 1.2), OPEN)]
+)
+def test_the_first_token_is_decided_by_its_interval(house: Path, later: tuple[float, ...], verdict: str) -> None:
+    ngram = run("ngram")
+    for i, request in enumerate(ngram.passes[0].requests):
+        assert request.ttft_s is not None
+        request.ttft_s *= later[i % 3]
+    found = verdicts(house, run("baseline"), run("baseline-2", "baseline"), ngram)
+    assert of(found, "first token comes earlier") == verdict
+
+
 def test_a_claim_about_all_answers_needs_them_all(house: Path) -> None:
     gone = [failed(key) if key.startswith(("code_edit", "rag/0")) else answer(key, "") for key in IDS]
     found = verdicts(

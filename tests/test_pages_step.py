@@ -69,6 +69,11 @@ def test_a_study_in_a_few_words(house: Path, toy: Measured) -> None:
     assert words in text(wall.conclusion(wall.cases([toy]), {}, found))
     waits = step.hints([(toy, [a_profile("baseline", steps={1: 0.0216, 6: 0.022})])])
     assert "at 42 % of the bandwidth, and for 50 % of a step nothing runs; 6 rows" in text(waits["toy"])
+    noisy = a_profile("baseline", steps={1: 0.01, 6: 0.012})
+    for row in noisy.rows:
+        row.step_s = {1: [0.010, 0.012], 6: [0.012, 0.018]}[row.rows]
+    said = text(step.hints([(toy, [noisy])])["toy"])
+    assert said.endswith("6 rows in one step cost 1.36 × a step of one (single rounds: 1.00 × to 1.80 ×).")
     assert step.hints([(toy, [a_profile("marlin")]), (toy, [a_profile("baseline", trace=None)])]) == {}
 
 
@@ -123,7 +128,7 @@ def speculated(rate: float) -> Record:
 def test_the_articles_speed_ups_beside_those_here(house: Path, toy: Measured) -> None:
     both = [a_profile("baseline"), a_profile("marlin")]
     block = text(step.transfers_here([(toy, both)], "rtx5090", ARTICLE))
-    assert block.count("by the cost of 6 rows in one step ( 1.20 ×)") == 1
+    assert block.count("by the cost of 6 rows in one step ( 1.20 × (single rounds: 1.20 × to 1.20 ×))") == 1
     assert "code edits 4.65 × 4.89 to 6.00 4.08 to 5.00 –" in block
     assert "51.3 % accepted 3.56 2.97 –" in block
     assert step.transfers_here([(toy, [a_profile("baseline", steps={1: 0.01})])], "rtx5090", ARTICLE) == ""

@@ -397,11 +397,12 @@ def load_conclusion(study: Measured) -> Html:
     unit, scale = ("s", 1) if max(waits, default=0) >= 1 else ("ms", 1000)
     return paragraph(
         "{} In the queue, in the first run of each: {} with the baseline’s pool, {} with the FP8 one; preemptions: {} "
-        "and {}; all answers after {} and {}.",
+        "and {}; all answers, {} and {} tokens of them, after {} and {}.",
         _ROOM[study.summary.config("baseline").short_of_room],
         *(number(load.queue_s, 2, unit, source=source, scale=scale) for load in found),
         count(base.found.preemptions, source=source),
         count(fp8.found.preemptions, source=source),
+        *(count(sum(r.completion_tokens or 0 for r in load.leg.requests), source=source) for load in found),
         number(base.found.makespan_s, 1, "s", source=source),
         number(fp8.found.makespan_s, 1, "s", source=source),
     )

@@ -263,14 +263,25 @@ def hints(found: Sequence[tuple[Measured, list[Profile]]]) -> dict[str, Html]:
             continue
         kind, (size, seconds) = max(read.items(), key=lambda item: item[1][1])
         result[study.name] = html(
-            " The kernels that read {} do so at {} of the bandwidth{}; {} rows in one step cost {} a step of one.",
+            " The kernels that read {} do so at {} of the bandwidth{}; {} rows in one step cost {} a step of one{}.",
             READ[kind] if len(read) > 1 else "the weights",
             percent(size / seconds / bandwidth, 0, source=f"bytes / time / bandwidth: {_file(base)}"),
             _waiting(base),
             count(ROWS, source="samebytes.pages.step.ROWS"),
             times(cost, source=_file(base)),
+            _rounds(base),
         )
     return result
+
+
+def _rounds(found: Profile) -> Html:
+    """Return between what the rounds of a profile put the cost of `ROWS` rows, in brackets."""
+    rounds = {row.rows: row.step_s for row in found.rows}
+    one, many = rounds.get(1), rounds.get(ROWS)
+    if not one or not many:
+        return Html()
+    ends = (times(value, source=_file(found)) for value in (min(many) / max(one), max(many) / min(one)))
+    return html(" (single rounds: {} to {})", *ends)
 
 
 def _waiting(found: Profile) -> Html:
@@ -470,11 +481,12 @@ def transfer_table(study: Measured, base: Profile, name: str, article: Published
         f"wall-transfer-{study.name}",
         html(
             "Published speed-ups, the tokens per step that they took (computed from them, not published), and what "
-            "these would give on the machine of “{}”: by the cost of {} rows in one step ({}), and by that of a full "
+            "these would give on the machine of “{}”: by the cost of {} rows in one step ({}{}), and by that of a full "
             "draft’s step as n-gram speculation ran there ({}), drafting and synchronous scheduling with it.",
             given(study.title, source=study.name),
             common.as_printed(article, "verified_tokens"),
             times(cost.kernels, source=_file(base)),
+            _rounds(base),
             times(cost.run, source=f"results/{study.name}", missing="n-gram speculation did not run"),
         ),
         ["workload", "published", "tokens per step there", "speed-up by rows", "speed-up as it runs"],

@@ -394,7 +394,7 @@ def agreed(found: Sequence[Measured]) -> Html:
         number(min(apart), 1, source=source),
         number(max(apart), 1, source=source),
         number(stats.median(apart), 1, source=source),
-        percent(max(rates), 2, source=source),
+        percent(max(rates), 3, source=source),
     )
 
 
