@@ -42,9 +42,11 @@ def two(house: Path) -> str:
 
 def test_a_pair_of_studies_is_read_from_the_cpu_to_the_card(house: Path) -> None:
     block = text(two(house))
-    assert block.startswith("A is some/model on a cpu")
+    assert block.startswith("A is here : some/model on a cpu")
+    assert ". B is there : some/model on a &lt;card&gt;" in block
     assert "With no flag at all, 8 of 9 answers came out the same on a &lt;card&gt; as on a cpu ; 0 more are" in block
     assert "On a cpu alone, these keep the bytes of the baseline: ngram 9 of 9 ." in block
+    assert "On a &lt;card&gt; alone, these keep the bytes of the baseline: ngram 9 of 9 (no control)." in block
     assert "rag/0 differs, 0 differs (no control), 0" in block
     assert "vllm versions 0.32.0 0.40.0 all" in block
     assert "gpu machine – a &lt;card&gt; all" in block
@@ -64,6 +66,33 @@ def test_each_table_has_its_data_under_a_name_of_the_pair(house: Path) -> None:
     assert [(row["config"], row["same"], row["differs"]) for row in rows] == [("baseline", 8, 1), ("ngram", 8, 0)]
     assert block.count("<figure") == 6
     assert "samebytes diff here there" in text(block)
+
+
+def test_pairs_of_one_machine_are_told_apart_by_their_studies(house: Path) -> None:
+    for name, rate in (("one", 20.0), ("three", 21.0), ("two", 22.0)):
+        measured(house, [*baselines(), a_record("ngram", ids=IDS, rate=rate)], name)
+    found = changes.blocks(bookdata.studies())
+    headings = [pair.heading("bytes") for pair in found]
+    assert [text(heading) for heading in headings] == [
+        "one (A) and three (B) #",
+        "one (A) and two (B) #",
+        "three (A) and two (B) #",
+    ]
+    assert 'id="bytes-one-two"' in headings[1]
+    for pair, ends in zip(
+        found, ("A is one , B is three .", "A is one , B is two .", "A is three , B is two ."), strict=True
+    ):
+        for block in (pair.bytes(), pair.prompts(), pair.speeds(), pair.effects()):
+            assert text(block.split("</figcaption>")[0]).endswith(ends)
+
+
+def test_what_does_not_differ_is_no_empty_table(house: Path) -> None:
+    for name, rate in (("one", 10.0), ("two", 11.0)):
+        measured(house, baselines(rate=rate), name)
+    (pair,) = changes.blocks(bookdata.studies())
+    assert text(pair.differences()).startswith("Nothing: the first runs of both have the same machine")
+    assert text(pair.effects()).startswith("Nothing to compare")
+    assert "<table" not in pair.differences() + pair.effects()
 
 
 def test_studies_that_share_no_model_or_no_prompt_are_no_pair(house: Path) -> None:

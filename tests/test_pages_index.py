@@ -87,8 +87,11 @@ def test_a_lead_without_a_measured_drift_says_so(house: Path) -> None:
     said = text(index.lead([once]))
     assert "how far two starts of one config drift apart was not measured on a cpu" in said
     assert "clearly faster" not in said
+    assert "Answers that kept every byte: 9 of 9 (no control) on a cpu ." in said
     twice = measured(house, [*baselines(), ngram()], "twice")
-    assert "up to 2.00 × as fast" in text(index.lead([once, twice]))
+    both = text(index.lead([once, twice]))
+    assert "up to 2.00 × as fast" in both
+    assert "9 of 9 (no control) on a cpu and 9 of 9 on a cpu" in both
 
 
 def test_there_is_no_lead_without_studies() -> None:

@@ -45,6 +45,13 @@ def test_the_conclusion_has_control_and_configs(house: Path) -> None:
     assert verdicts.conclusion([alone]) == ""
 
 
+def test_a_conclusion_without_a_control_says_so(house: Path) -> None:
+    once = [a_record("baseline", ids=IDS), a_record("ngram", ids=IDS, texts={"rag/0": "other"})]
+    said = text(verdicts.conclusion([measured(house, once)]))
+    assert said.startswith("a cpu : there is no control, for no prompt was answered in two server starts")
+    assert "Against it: ngram 8 of 9 the same, 1 differs without a control." in said
+
+
 def test_a_control_has_its_interval_and_names_what_changes(house: Path) -> None:
     block = verdicts.control_table(measured(house, baselines(texts={"rag/1": "otherwise"})))
     assert row(block, "baseline ") == "baseline 2 8 of 9 [ 0.57 , 0.98 ] rag/1"

@@ -1,8 +1,8 @@
-"""From one machine to another: what changed between two runs of the same study."""
+"""From one study to another: what changed between two runs of the same study."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import combinations
 
 from samebytes import diff, exhibit, prose
@@ -56,13 +56,20 @@ class Blocks:
         self.a = common.machine(a)
         self.b = common.machine(b)
 
+    def heading(self, section: str) -> Html:
+        """Return who is A and who is B as a heading that can be linked to, for a section of the page."""
+        title = html("{} (A) and {} (B)", code(self.found.a), code(self.found.b))
+        return prose.heading(f"{section}-{self.name}", title, 3)
+
     def lead(self) -> Html:
         """Return what the two runs share, and what has to be known before any figure."""
         found = self.found
         shared = paragraph(
-            "A is {}. B is {}. Both sent {} prompts, byte for byte the same, to {} configs of the same names. "
+            "A is {}: {}. B is {}: {}. Both sent {} prompts, byte for byte the same, to {} configs of the same names. "
             "Again with {}.",
+            code(found.a),
             given(found.setup_a, source=f"results/{found.a}"),
+            code(found.b),
             given(found.setup_b, source=f"results/{found.b}"),
             count(len(found.prompts), source=self.command),
             count(len(found.configs), source=self.command),
@@ -77,7 +84,7 @@ class Blocks:
         )
 
     def conclusion(self) -> Html:
-        """Return how many answers changed with the machine alone, and for whom the flag does more."""
+        """Return how many answers changed without any flag, and how many each flag changes on either side."""
         baseline = next((c for c in self.found.configs if c.config == "baseline"), None)
         if baseline is None:
             return Html()
@@ -100,17 +107,34 @@ class Blocks:
             total = common.byte_count(pair)
             if total is not None:
                 share = of(total.counts["same"], total.judged, source=common.pair_source(study, pair))
-                kept.append(html("{} {}", code(pair.candidate), share))
+                alone = " (no control)" if pair.baseline_starts < 2 else ""
+                kept.append(html("{} {}{}", code(pair.candidate), share, alone))
         where = common.machine(study)
         return (
             html("On {} alone, these keep the bytes of the baseline: {}.", where, join(kept, ", ")) if kept else Html()
         )
 
+    def _table(
+        self,
+        what: str,
+        caption: str,
+        header: Sequence[object],
+        rows: Sequence[Sequence[object]],
+        data: exhibit.Rows,
+        words: Container[int] = (),
+        nothing: str = "Nothing.",
+    ) -> Html:
+        """Return a table of this pair, which its caption names; a sentence where it has no rows."""
+        if not rows:
+            return paragraph("{}", nothing)
+        named = html("{} A is {}, B is {}.", caption, code(self.found.a), code(self.found.b))
+        return exhibit.table(f"changes-{what}-{self.name}", named, header, rows, self.origin, data=data, words=words)
+
     def differences(self) -> Html:
         """Return what differs besides the figures."""
         rows = [(c, c.difference) for c in self.found.changed]
-        return exhibit.table(
-            f"changes-setup-{self.name}",
+        return self._table(
+            "setup",
             "What differs besides the figures, between the first runs of both. Each may be the cause of any change.",
             ["what", "kind", "A", "B", "configs"],
             [
@@ -122,12 +146,12 @@ class Blocks:
                 ]
                 for c, d in rows
             ],
-            self.origin,
-            data=[
+            [
                 {"kind": d.kind, "name": d.name, "a": d.a, "b": d.b, "configs": " ".join(c.configs) or ALL}
                 for c, d in rows
             ],
             words=(1, 2, 3, 4),
+            nothing="Nothing: the first runs of both have the same machine, versions, settings and flags on record.",
         )
 
     def speeds(self) -> Html:
@@ -155,14 +179,13 @@ class Blocks:
                     | {"drift": ratio.drift, "called": ratio.called}
                     | _flat("ttft", ratio.ttft)
                 )
-        return exhibit.table(
-            f"changes-speed-{self.name}",
+        return self._table(
+            "speed",
             "Decode throughput in tok/s (medians) and B over A, paired by prompt, with its interval. Drift: the "
             "largest such ratio between two server starts on one side. Under one, the first token comes sooner on B.",
             ["config", "workload", "A", "B", "B over A", "drift", "B is", "TTFT, B over A"],
             rows,
-            self.origin,
-            data=data,
+            data,
             words=(1, 6),
         )
 
@@ -178,14 +201,13 @@ class Blocks:
 
     def effects(self) -> Html:
         """Return what each flag gains on either side."""
-        return exhibit.table(
-            f"changes-gain-{self.name}",
+        return self._table(
+            "gain",
             "What the flag gains: decode throughput over that of the reference on the same side, paired by prompt; "
             "and B's gain over A's, paired again.",
             ["config", "against", "workload", "on A", "on B", "B over A", "on B the flag"],
             [self._effect(effect) for effect in self.found.effects],
-            self.origin,
-            data=[
+            [
                 {"config": e.config, "reference": e.reference, "workload": e.workload}
                 | _flat("a", e.a)
                 | _flat("b", e.b)
@@ -193,6 +215,7 @@ class Blocks:
                 for e in self.found.effects
             ],
             words=(1, 2, 6),
+            nothing="Nothing to compare: no config stands against a reference on both sides.",
         )
 
     def _effect(self, effect: Effect) -> list[object]:
@@ -204,8 +227,8 @@ class Blocks:
     def bytes(self) -> Html:
         """Return how many answers kept their bytes, by config."""
         totals = [(c, next(n for n in c.bytes if n.workload == ALL)) for c in self.found.configs]
-        return exhibit.table(
-            f"changes-bytes-{self.name}",
+        return self._table(
+            "bytes",
             "Answers of B against those of A, by config. Same up to the limit: the shorter one was cut off at its own "
             "token limit and is how the longer one begins. Not attributable: A disagrees with itself. Intermittent: B "
             "does.",
@@ -218,24 +241,22 @@ class Blocks:
                 ]
                 for c, n in totals
             ],
-            self.origin,
-            data=[{"config": c.config, "judged": n.judged, "prompts": n.prompts} | n.counts for c, n in totals],
+            [{"config": c.config, "judged": n.judged, "prompts": n.prompts} | n.counts for c, n in totals],
         )
 
     def prompts(self) -> Html:
         """Return the outcome of each prompt under each config."""
         configs = self.found.configs
         by = [{p.id: p for p in c.prompts} for c in configs]
-        return exhibit.table(
-            f"changes-prompts-{self.name}",
+        return self._table(
+            "prompts",
             "Each prompt under each config; the number is the first character at which the two part.",
             ["prompt", *(code(c.config) for c in configs)],
             [
                 [code(key), *(self._outcome(found[key].outcome, found[key].comparison.char_index) for found in by)]
                 for key in self.found.prompts
             ],
-            self.origin,
-            data=[
+            [
                 {
                     "prompt": key,
                     "config": c.config,
@@ -259,14 +280,14 @@ class Blocks:
             for c in self.found.configs
             for what, a, b in _both(diff.memory(c.memory_a), diff.memory(c.memory_b))
         ]
-        return exhibit.table(
-            f"changes-memory-{self.name}",
+        return self._table(
+            "memory",
             "KV pool and kernels, as the servers told it; several values are those of several starts.",
             ["config", "what", "A", "B"],
             [[code(r["config"]), r["what"], *(given(r[key], source=self.command) for key in ("a", "b"))] for r in rows],
-            self.origin,
-            data=rows,
+            rows,
             words=(1,),
+            nothing="Nothing: the servers told neither side’s.",
         )
 
 

@@ -77,8 +77,9 @@ def _kept(pairs: Sequence[tuple[Measured, Pair]]) -> list[Html]:
         return []
     shown = [
         html(
-            "{} on {}",
+            "{}{} on {}",
             of(total.counts["same"], total.judged, source=common.pair_source(study, pair)),
+            " (no control)" if pair.baseline_starts < 2 else "",
             common.machine(study),
         )
         for study, pair, total in counts

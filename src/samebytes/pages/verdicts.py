@@ -39,16 +39,16 @@ def conclusion(found: Sequence[Measured]) -> Html:
 def _conclusion(found: Measured) -> Html:
     pairs = [pair for pair in found.pairs("baseline") if common.byte_count(pair) is not None]
     judged = found.control("baseline")
-    have = judged.agrees + judged.disagrees if judged else 0
-    if judged is None or not have or not pairs:
+    if judged is None or not pairs:
         return Html()
+    have = judged.agrees + judged.disagrees
     said = [html("{} {}", code(pair.candidate), common.same_bytes(found, pair)) for pair in pairs]
-    return html(
-        "{}: the baseline repeats {} answers byte for byte. Against it: {}.",
-        common.machine(found),
-        of(judged.agrees, have, source=found.files("baseline")),
-        join(said, "; "),
+    control = (
+        html("the baseline repeats {} answers byte for byte", of(judged.agrees, have, source=found.files("baseline")))
+        if have
+        else "there is no control, for no prompt was answered in two server starts of the baseline"
     )
+    return html("{}: {}. Against it: {}.", common.machine(found), control, join(said, "; "))
 
 
 # -- the control ------------------------------------------------------------------------------------------------------
