@@ -231,6 +231,47 @@ def test_a_dry_run_starts_and_writes_nothing(here: Project) -> None:
     assert not (here.root / "results").exists()
 
 
+def own_workload(here: Project, check: str | None) -> None:
+    """Give study ``quick`` a workload of its own; without a check it holds no prompt either."""
+    (here.root / "workloads").unlink()
+    for name in ("mine", "warmup"):
+        (here.root / "workloads" / name).mkdir(parents=True)
+    (here.root / "workloads" / "warmup" / "a.md").write_text("Hello.\n")
+    if check is not None:
+        (here.root / "workloads" / "mine" / "a.md").write_text("Quote.\n<passage>\nthe words\n</passage>\n")
+        (here.root / "workloads" / "mine" / "a.check.yaml").write_text(check)
+    here.study("quick", workloads=["mine"], runs=[{"config": "baseline"}, {"config": "ngram"}])
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        (
+            "kind: quote\nmust_qoute: [the words]\n",
+            "a.check.yaml: unknown key 'must_qoute'. Did you mean 'must_quote'?",
+        ),
+        ("kind: quoted\n", "Did you mean 'quote'? Valid: code, quote"),
+        ("kind: quote\nmust_quote: the words\n", "a.check.yaml: must_quote: Input should be a valid list"),
+        ("kind: quote\nmust_quote: [other words]\n", "mine/a: its check names 'other words'"),
+        (None, "no prompts in "),
+    ],
+)
+def test_prompts_that_could_not_be_judged_stop_before_anything_starts(
+    here: Project, check: str | None, words: str
+) -> None:
+    own_workload(here, check)
+    code, out, _ = invoke("doctor")
+    assert code == 1
+    assert [words in line for line in out.splitlines() if line.startswith("MISSING")] == [True]
+    assert "MISSING prompts: " in out
+    for arguments in (["study", "quick", "--dry-run"], ["study", "quick"], ["run", "baseline"]):
+        code, out, err = invoke(*arguments)
+        assert (code, out) == (1, ""), arguments
+        assert err.count(words) == 1, arguments
+    assert here.engine_pids() == []
+    assert not (here.root / "results" / "quick").exists()
+
+
 def test_two_runs_on_one_label_the_second_refuses(here: Project) -> None:
     with here.start("samebytes", "run", "baseline", options=("--never-ready",)) as first:
         try:
@@ -281,6 +322,7 @@ def test_doctor_finds_all_that_a_run_needs(here: Project) -> None:
     assert "MISSING" not in out
     assert "engine: vLLM 0.32.0, torch 2.13.0+cpu, Python 3." in out
     assert re.search(r"^ok +port: \d+ is free$", out, re.MULTILINE)
+    assert re.search(r"^ok +prompts: 6 and their checks can be read$", out, re.MULTILINE)
     for name in ("GPU", "CPU", "model", "room"):
         assert re.search(rf"^ok +{name}: .", out, re.MULTILINE)
     assert here.engine_pids() == []

@@ -142,6 +142,25 @@ def test_verify_fails_where_a_record_contradicts_itself(study: Path) -> None:
     assert f"ngram.json: {second}: sha256 is " in err
 
 
+@pytest.mark.parametrize("n", [20, 21, 1234])
+def test_verify_prints_twenty_differences_and_counts_the_rest(study: Path, n: int) -> None:
+    invoke("summary", "mine")
+    path = study / "summary.json"
+    path.write_text(path.read_text() + "\n" * n)
+    code, out, err = invoke("verify", "mine")
+    assert (code, out) == (1, "")
+    lines = err.splitlines()
+    assert all(line.startswith("summary.json:") for line in lines[:20])
+    if n == 20:
+        assert len(lines) == 20
+    else:
+        # the records' prompts are no files of this project
+        (last,) = lines[20:]
+        assert last.startswith(f"... and {n - 20:,} more: put back what was changed (prompts whose file is not the one")
+        assert ": code_edit/0, code_edit/1, code_edit/2, code_edit/3, code_edit/4 and 19 more)" in last
+        assert last.endswith("samebytes summary mine")
+
+
 @pytest.mark.parametrize("command", ["summary", "verify"])
 def test_a_study_without_records_is_named_with_those_that_have(study: Path, command: str) -> None:
     code, _, err = invoke(command, "min")
@@ -183,7 +202,11 @@ def test_tune_refuses_a_cost_that_no_step_has(cost: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [([], "name a study with records"), (["--transcripts", "mine.jsonl"], "--transcripts needs --tokenizer")],
+    [
+        ([], "name a study with records"),
+        (["--transcripts", "mine.jsonl"], "--transcripts needs --tokenizer"),
+        (["cpu-smollm2-135m", "--tokenizer", "x"], "--tokenizer needs --transcripts"),
+    ],
 )
 def test_tune_says_what_it_lacks(arguments: list[str], words: str) -> None:
     code, _, err = invoke("tune", *arguments)

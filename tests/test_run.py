@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from samebytes import analysis, compare, paths, record, run, server, settings, show, workloads
 from samebytes.errors import EngineError, RecordError, UsageError
 from samebytes.record import Pass, Record
-from standin_project import PROMPTS, STANDIN, Project, project
+from standin_project import PROMPTS, ROOT, STANDIN, Project, project
 
 WARMUPS = 2
 """Requests that a run sends before the first prompt."""
@@ -286,6 +287,19 @@ def test_too_little_memory_is_told_in_numbers(here: Project, measure: Measure) -
 def test_a_leg_without_prompts_is_refused(measure: Measure) -> None:
     with pytest.raises(UsageError, match="the concurrent leg takes code_edit, rag, but this run has only creative"):
         measure(config="baseline", workloads="creative", concurrency=2)
+
+
+def test_a_wrong_check_stops_before_anything_starts(here: Project, measure: Measure) -> None:
+    (here.root / "workloads").unlink()
+    shutil.copytree(ROOT / "workloads", here.root / "workloads")
+    (here.root / "workloads" / "rag" / "bakery-starter.check.yaml").write_text("kind: quote\nmust_qoute: [a]\n")
+    measured = settings.plan({"config": "baseline", "workloads": "code_edit"})
+    assert len(run.load_prompts(measured)[0]) == 2
+    for parameters in ({}, {"workloads": "code_edit,rag", "concurrency": 2}):
+        with pytest.raises(UsageError, match=r"bakery-starter\.check\.yaml: unknown key 'must_qoute'"):
+            measure(config="baseline", **parameters)
+    assert here.engine_pids() == []
+    assert not here.record_path("baseline").exists()
 
 
 # -- engines that refuse or die ----------------------------------------------------------------------------------------

@@ -125,6 +125,22 @@ def test_repeats_get_labels_and_may_have_their_own(project: Path) -> None:
         ("title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: base}]\n", ["unknown config 'base'", "baseline"]),
         ("title: t\nmodel: m\nmax_token: 8\nruns: [{config: baseline}]\n", ["'max_token'", "mean 'max_tokens'"]),
         ("title: t\nmodel: m\nmax_tokens: 8\nruns: []\n", ["runs"]),
+        (
+            "title: t\nmodel: m\nmax_tokens: 8\nworkloads: []\nruns: [{config: baseline}]\n",
+            ["s.yaml: workloads: names none", "Valid: code_edit, rag"],
+        ),
+        (
+            "title: t\nmodel: m\nmax_tokens: 8\nworkloads: [rag, code_edit, rag]\nruns: [{config: baseline}]\n",
+            ["s.yaml: workloads: names 'rag' twice", "Valid: code_edit, rag"],
+        ),
+        (
+            "title: t\nmodel: m\nmax_tokens: 8\nruns: [{config: ngram, concurrent: {concurrency: 2, workloads: []}}]\n",
+            ["s.yaml: runs.0.concurrent.workloads: names none", "Valid: code_edit, rag"],
+        ),
+        (
+            "title: t\nmodel: m\nmax_tokens: 8\nlimit: 1\nlimit: 2\nruns: [{config: baseline}]\n",
+            ["s.yaml is not valid YAML: key 'limit' is given twice, in line 4 and in line 5"],
+        ),
         ("title: t\nmodel: m\nmax_tokens: eight\nruns: [{config: baseline}]\n", ["max_tokens", "integer"]),
         ("title: t\nmodel: m\nmax_tokens: 8\nflags: {port: 1}\nruns: [{config: baseline}]\n", ["'port' is set by"]),
         ("title: t\nmodel: m\nmax_tokens: 8\nflags: {max_model_len: 1}\nruns: [{config: baseline}]\n", ["dashes"]),
@@ -139,6 +155,8 @@ def test_repeats_get_labels_and_may_have_their_own(project: Path) -> None:
     ],
 )
 def test_a_wrong_study_names_the_file_the_key_and_the_choices(project: Path, text: str, words: list[str]) -> None:
+    for name in ("code_edit", "rag"):
+        (project / "workloads" / name).mkdir()
     (project / "studies" / "s.yaml").write_text(text)
     with pytest.raises(UsageError) as caught:
         settings.study("s")
@@ -150,6 +168,28 @@ def test_an_unknown_key_in_a_config_lists_the_valid_ones(project: Path) -> None:
     (project / "configs" / "x.yaml").write_text("why: w\nflag: {}\n")
     with pytest.raises(UsageError, match=r"x\.yaml: unknown key 'flag'.*Valid: env, flags, why"):
         settings.config("x")
+
+
+def test_a_key_that_a_config_gives_twice_is_refused(project: Path) -> None:
+    (project / "configs" / "x.yaml").write_text("why: w\nflags: {seed: 0, 'seed': 1}\n")
+    with pytest.raises(UsageError, match=r"x\.yaml is not valid YAML: key 'seed' is given twice, in line 2"):
+        settings.config("x")
+
+
+def test_a_file_whose_name_is_none_says_which_characters_may_stand_there(project: Path) -> None:
+    (project / "configs" / "Bad Name.yaml").write_text("why: w\n")
+    with pytest.raises(UsageError) as caught:
+        settings.config("Bad Name")
+    assert str(caught.value).startswith("Bad Name.yaml: a config's name has letters, digits, '.', '_' and '-'")
+    with pytest.raises(UsageError, match="unknown config '../studies/quick'"):
+        settings.config("../studies/quick")
+
+
+def test_a_studys_plans_are_those_of_its_runs() -> None:
+    found = settings.plans("quick")
+    assert [(plan.label, plan.config.name) for plan in found] == [
+        (run.label, run.config) for run in settings.study("quick").runs
+    ]
 
 
 def test_the_notebooks_parameters_are_those_of_a_run() -> None:

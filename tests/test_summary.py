@@ -113,6 +113,17 @@ def test_answers_are_not_checked_against_another_prompt(house: Path) -> None:
     assert [v.answers for v in summary.build(folder).config("baseline").validity] == [0, 0, 0]
 
 
+def test_a_prompts_file_that_is_not_the_one_that_was_sent_is_named(house: Path) -> None:
+    path = house / "workloads/rag/0.md"
+    prompts = [PromptInfo(id="rag/0", workload="rag", sha256=digest(path.read_text()))]
+    folder = saved(house, [a_record("baseline", ids=IDS, prompts=prompts)])
+    assert summary.edited(folder) == []
+    path.write_text("Another.\n")
+    assert summary.edited(folder) == ["rag/0"]
+    path.unlink()
+    assert summary.edited(folder) == ["rag/0"]
+
+
 def test_json_is_sorted_rounded_and_the_same_every_time() -> None:
     found = analysis.summarise(study(rate=math.pi))
     text = summary.to_json(found)

@@ -117,6 +117,7 @@ def test_records_give_answers_and_cost(tmp_path: Path) -> None:
     # A run under other environment variables is another experiment.
     other = speculated.model_copy(deep=True)
     other.config.env = {"VLLM_BATCH_INVARIANT": "1"}
+    other.label = "ngram_batch_invariant"
     records.save(other, tmp_path / "ngram_batch_invariant.json")
     assert tune.of_records([tmp_path]).cost == tune.assumed()
 
@@ -171,7 +172,7 @@ def test_a_measured_config_is_held_against_its_prediction() -> None:
 
 
 def test_records_without_answers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="token ids"):
+    with pytest.raises(RecordError, match="no records in"):
         tune.of_records([tmp_path])
     (tmp_path / "summary.json").write_text("{}")
     with pytest.raises(RecordError, match="summary.json"):
@@ -182,6 +183,15 @@ def test_records_without_answers_are_refused(tmp_path: Path) -> None:
     records.save(blind, tmp_path / "blind.json")
     with pytest.raises(UsageError, match="token ids"):
         tune.of_records([tmp_path / "blind.json"])
+
+
+def test_a_record_that_cannot_be_read_is_no_record_less(tmp_path: Path) -> None:
+    for found in pair():
+        records.save(found, tmp_path / f"{found.label}.json")
+    path = tmp_path / "ngram.json"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(RecordError, match=r"ngram\.json is not JSON"):
+        tune.of_records([tmp_path])
 
 
 # --- own traffic ---------------------------------------------------------------------------------

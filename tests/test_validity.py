@@ -323,6 +323,7 @@ def test_only_the_declared_functions_need_annotations(tmp_path: Path) -> None:
             r"'rename'.*Valid: kind, must_not_quote, must_quote",
         ),
         ("kind: 'code\n", "is not YAML"),
+        ("kind: code\nkind: quote\n", r"a\.check\.yaml is not YAML: key 'kind' is given twice"),
     ],
 )
 def test_a_check_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
@@ -331,7 +332,19 @@ def test_a_check_that_is_wrong_is_refused_by_name(tmp_path: Path, text: str, mes
         load_check(folder, "code/a")
 
 
+def test_a_wrong_check_is_refused_before_there_is_an_answer(tmp_path: Path) -> None:
+    folder = house(tmp_path, "kind: code\n")
+    prompts = workloads.load(folder)
+    validity.refuse_wrong(folder, prompts)
+    for text, message in (("kind: cod\n", "unknown kind"), ("kind: code\nrename: {old: g, new: h}\n", "renames 'g'")):
+        house(tmp_path, text)
+        with pytest.raises(UsageError, match=message):
+            validity.refuse_wrong(folder, prompts)
+
+
 def test_a_check_that_does_not_fit_its_prompt_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="code/a: a code check needs Python code in the prompt"):
+        judge_in(house(tmp_path, "kind: code\n", "int main() {}\n"), "")
     with pytest.raises(UsageError, match="code/a: its check renames 'g'"):
         judge_in(house(tmp_path, "kind: code\nrename: {old: g, new: h}\n"), "")
     with pytest.raises(UsageError, match=r"code/a: its check replaces 'g\('"):

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from samebytes import pagecheck
-from samebytes.errors import SamebytesError
+from samebytes import pagecheck, strictyaml
+from samebytes.errors import SamebytesError, UsageError
 from samebytes.lock import locked
 
 SHOWN = 10
@@ -70,8 +70,17 @@ def _run(program: Path, root: Path) -> subprocess.CompletedProcess[str]:
 
 
 def pages(root: Path) -> list[str]:
-    """Return the pages that ``_toc.yml`` lists, the first one first."""
-    return list(_files(yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))))
+    """Return the pages that ``_toc.yml`` lists, the first one first.
+
+    Raises
+    ------
+    UsageError
+        Where it is not YAML.
+    """
+    try:
+        return list(_files(strictyaml.load((root / "_toc.yml").read_text(encoding="utf-8"))))
+    except yaml.YAMLError as error:
+        raise UsageError(f"_toc.yml is not valid YAML: {error}") from None
 
 
 def _files(node: Any) -> Iterator[str]:

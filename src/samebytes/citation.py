@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from samebytes import strictyaml
 from samebytes.errors import UsageError
 
 FILE = "CITATION.cff"
@@ -18,12 +19,15 @@ def load(root: Path) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        Where it is missing or is not a mapping with authors and a title.
+        Where it is missing, is not YAML or is not a mapping with authors and a title.
     """
     path = root / FILE
     if not path.is_file():
         raise UsageError(f"no {FILE} in {root}")
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        found = strictyaml.load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(found, dict) or not found.get("authors") or not found.get("title"):
         raise UsageError(f"{path} needs authors and a title")
     return found

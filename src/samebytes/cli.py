@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -28,6 +28,7 @@ from samebytes import (
     summary,
     tune,
 )
+from samebytes import run as runs
 from samebytes import study as studies
 from samebytes.errors import RecordError, SamebytesError, UsageError
 
@@ -138,6 +139,8 @@ def study(
 
     A config that the engine refuses on this machine is a result: it is listed, and the others go on.
     """
+    for plan in settings.plans(name):
+        runs.load_prompts(plan)
     if dry_run:
         for step in studies.steps(settings.study(name), results_dir):
             flags = " ".join(settings.arguments(step.plan.flags))
@@ -162,6 +165,20 @@ def study(
         typer.echo(f"{label}: not measured: {reason}", err=True)
     if outcome.unmeasured:
         raise typer.Exit(1)
+
+
+def _rest(more: int, study: str, edited: Sequence[str]) -> str:
+    """Say how many differences are not shown, and what to do about all of them."""
+    first = ", ".join(edited[:NAMED]) + (f" and {len(edited) - NAMED} more" if len(edited) > NAMED else "")
+    named = f" (prompts whose file is not the one that was sent: {first})" if edited else ""
+    return f"... and {more:,} more: put back what was changed{named}, or write anew with samebytes summary {study}"
+
+
+NAMED = 5
+"""Prompts that ``verify`` names before it counts the rest."""
+
+SHOWN = 20
+"""Differences that ``verify`` prints before it counts the rest."""
 
 
 def _silent(_: str) -> None:
@@ -194,9 +211,12 @@ def summary_command(
 @_reported
 def verify(study: Annotated[str, typer.Argument(help="Study with records in results/.")]) -> None:
     """Compute a study's tables again and fail where a committed one differs."""
-    differences = summary.verify(settings.records_folder(study))
-    for line in differences:
+    folder = settings.records_folder(study)
+    differences = summary.verify(folder)
+    for line in differences[:SHOWN]:
         typer.echo(line, err=True)
+    if len(differences) > SHOWN:
+        typer.echo(_rest(len(differences) - SHOWN, study, summary.edited(folder)), err=True)
     if differences:
         raise typer.Exit(1)
     typer.echo(f"{study}: every derived table is what its records say")
@@ -272,6 +292,8 @@ def tune_command(
 ) -> None:
     """Replay n-gram speculation over recorded answers and print the best settings; no engine is started."""
     places = [settings.records_at(text) for text in records or ()]
+    if tokenizer is not None and transcripts is None:
+        raise UsageError("--tokenizer needs --transcripts: records hold their token ids")
     if transcripts is not None:
         if tokenizer is None:
             raise UsageError("--transcripts needs --tokenizer: the tokenizer.json of the model that answered")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from samebytes import engine, machine, model, paths, server, settings, shape
 from samebytes.errors import SamebytesError, UsageError
+from samebytes.run import load_prompts
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Finding:
 
 
 def examine(study: str, port: int | None = None) -> list[Finding]:
-    """Return what is here for a study: engine, GPU, memory, port, model.
+    """Return what is here for a study: engine, GPU, memory, port, model, prompts.
 
     Parameters
     ----------
@@ -58,6 +59,12 @@ def examine(study: str, port: int | None = None) -> list[Finding]:
         findings.append(Finding("port", True, f"{taken} is free"))
     except SamebytesError as error:
         findings.append(Finding("port", False, str(error)))
+
+    try:
+        sent = {prompt.id for plan in settings.plans(study) for part in load_prompts(plan)[:2] for prompt in part}
+        findings.append(Finding("prompts", True, f"{len(sent)} and their checks can be read"))
+    except SamebytesError as error:
+        findings.append(Finding("prompts", False, str(error)))
 
     weights: int | None = None
     try:

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
+from samebytes import strictyaml
 from samebytes.errors import UsageError
 
 PAGE_BYTES = 1_500_000
@@ -119,7 +120,11 @@ def check_sources(root: Path, pages: Sequence[str]) -> None:
             raise UsageError(f"_toc.yml lists {page}, but there is no {page}.md")
         text = path.read_text(encoding="utf-8")
         front = _FRONT.match(text)
-        if _CELLS.search(text) and not _executable(yaml.safe_load(front[1]) if front else None):
+        try:
+            matter = strictyaml.load(front[1]) if front else None
+        except yaml.YAMLError as error:
+            raise UsageError(f"{page}.md: its front matter is not valid YAML: {error}") from None
+        if _CELLS.search(text) and not _executable(matter):
             raise UsageError(
                 f"{page}.md has cells that would not run: its front matter needs `jupytext: text_representation:` "
                 "with `extension: .md` and `format_name: myst`, and a `kernelspec`"

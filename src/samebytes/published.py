@@ -16,6 +16,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from samebytes import strictyaml
 from samebytes.errors import UsageError, unknown
 
 Rule = Literal[
@@ -224,7 +225,7 @@ def load(path: Path) -> Published:
         Where the file is missing or not valid, or a derived figure names one that does not exist.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = strictyaml.load(path.read_text(encoding="utf-8"))
         found = Published.model_validate(data)
     except FileNotFoundError:
         raise UsageError(f"no published figures at {path}") from None

@@ -26,6 +26,7 @@ from samebytes import (
     server,
     serverlog,
     settings,
+    validity,
     workloads,
 )
 from samebytes.client import Batch, Client, Endpoint, RequestSpec
@@ -77,7 +78,8 @@ def measure(plan: Plan, say: Say = print) -> Record:
     Raises
     ------
     UsageError
-        Before anything starts: an unknown name, a busy port, a missing model, too little disk or memory.
+        Before anything starts: an unknown name, a wrong prompt or check, a busy port, a missing model, too little disk
+        or memory.
     RecordError
         Where a record of other settings lies at the same place.
     EngineError
@@ -101,9 +103,7 @@ class _Run:
     def __init__(self, plan: Plan, say: Say) -> None:
         self.plan = plan
         self.say = say
-        self.prompts = workloads.load(paths.workloads(), plan.workloads, plan.limit)
-        self.warmups = workloads.warmup(paths.workloads())
-        self.leg_prompts = leg_prompts(plan)
+        self.prompts, self.leg_prompts, self.warmups = load_prompts(plan)
         self.engine = None if plan.base_url else engine.resolve()
         self.machine = machine.info()
         self.served_name = f"samebytes-{secrets.token_hex(4)}"
@@ -513,6 +513,21 @@ def identity(resolved: model.ResolvedModel) -> ModelInfo:
     )
 
 
+def load_prompts(plan: Plan) -> tuple[list[Prompt], list[Prompt], list[Prompt]]:
+    """Return the prompts that a plan sends one by one, those of its concurrent leg and those of the warm-up.
+
+    Raises
+    ------
+    UsageError
+        As `workloads.load`, `workloads.warmup` and `leg_prompts`, and for a check that is wrong or does not fit its
+        prompt: `samebytes summary` would refuse it when all is measured.
+    """
+    folder = paths.workloads()
+    own, leg, warmups = workloads.load(folder, plan.workloads, plan.limit), leg_prompts(plan), workloads.warmup(folder)
+    validity.refuse_wrong(folder, dict.fromkeys([*own, *leg]))
+    return own, leg, warmups
+
+
 def leg_prompts(plan: Plan) -> list[Prompt]:
     """Return the prompts of a plan's concurrent leg, none where it has no leg (see `samebytes.settings.Leg`).
 
@@ -556,17 +571,18 @@ def is_complete(kept: Record, plan: Plan) -> bool:
 
 
 def check(plan: Plan) -> None:
-    """Refuse what `measure` would refuse for the port and the record that lies there, without asking engine or model.
+    """Refuse what `measure` would refuse for port, prompts and the record that lies there; asks no engine or model.
 
     Raises
     ------
     UsageError
-        Where the port is busy, or another run is writing that record.
+        Where the port is busy, a prompt or its check is wrong, or another run is writing that record.
     RecordError
         Where it was measured with other settings.
     """
     if plan.port and not plan.base_url:
         server.check_port(plan.port)
+    load_prompts(plan)
     if not plan.record_path.exists():
         return
     with _lock(plan.record_path):

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from samebytes import paths, workloads
+from samebytes import paths, strictyaml, workloads
 from samebytes.errors import UsageError, invalid, unknown
 
 FlagValue = bool | int | float | str | dict[str, Any]
@@ -38,6 +38,16 @@ def _check_flags(flags: dict[str, FlagValue]) -> dict[str, FlagValue]:
     return flags
 
 
+def _check_workloads(chosen: list[str]) -> list[str]:
+    valid = ", ".join(workloads.names(paths.workloads())) or "(none)"
+    if not chosen:
+        raise ValueError(f"names none; leave the key out, or name some. Valid: {valid}")
+    twice = sorted({name for name in chosen if chosen.count(name) > 1})
+    if twice:
+        raise ValueError(f"names {', '.join(map(repr, twice))} twice; name each once. Valid: {valid}")
+    return chosen
+
+
 class ServerConfig(Settings):
     """One server config: what differs from the study's base flags, and why it exists."""
 
@@ -59,6 +69,8 @@ class Leg(Settings):
     concurrency: int = Field(ge=2)
     dup: int = Field(default=4, ge=1)
     workloads: list[str] = Field(default_factory=lambda: ["code_edit", "rag"])
+
+    _workloads = field_validator("workloads")(_check_workloads)
 
 
 class Run(Settings):
@@ -89,6 +101,7 @@ class Study(Settings):
     runs: list[Run] = Field(min_length=1)
 
     _flags = field_validator("flags")(_check_flags)
+    _workloads = field_validator("workloads")(_check_workloads)
 
     @model_validator(mode="before")
     @classmethod
@@ -121,10 +134,15 @@ _Model = TypeVar("_Model", bound=Settings)
 def _read(kind: str, name: str, folder: Path, model: type[_Model]) -> _Model:
     """Read ``folder/name.yaml`` as ``model``; every error names the file, the key and the valid choices."""
     path = folder / f"{name}.yaml"
-    if not NAME.fullmatch(name) or name not in names(folder):
+    if name not in names(folder):
         raise unknown(kind, name, names(folder))
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{path.name}: a {kind}'s name has letters, digits, '.', '_' and '-' and begins with a letter or a digit; "
+            "rename the file"
+        )
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = strictyaml.load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:  # a ValueError: no UTF-8, or a date that is none
         raise UsageError(f"{path.name} is not valid YAML: {error}") from None
     except OSError as error:
@@ -284,6 +302,11 @@ def plan(parameters: Mapping[str, object]) -> Plan:
         port=values["port"] or None,
         results_dir=Path(values["results_dir"]).expanduser().resolve() if values["results_dir"] else paths.results(),
     )
+
+
+def plans(name: str) -> list[Plan]:
+    """Return the plans of a study's runs, in its file's order; raises as `plan`."""
+    return [plan({"study": name, "config": run.config, "label": run.label}) for run in study(name).runs]
 
 
 def _typed(given: Mapping[str, object], known: Mapping[str, tuple[type, Any, str]]) -> dict[str, Any]:

@@ -119,6 +119,17 @@ def verify(folder: Path) -> list[str]:
     return found
 
 
+def edited(folder: Path) -> list[str]:
+    """Return the ids of the prompts whose file is missing, or is not the one that the study's records sent."""
+    sent = {(info.id, info.sha256) for found in analysis.load(folder) for info in found.prompts}
+    return sorted({key for key, sha256 in sent if _file_sha256(key) != sha256})
+
+
+def _file_sha256(prompt_id: str) -> str | None:
+    path = paths.workloads() / f"{prompt_id}.md"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
 def _contradictions(found: Record) -> Iterator[str]:
     """Yield where a record's derived values are not what its own times, tokens and texts say."""
     for request in (r for p in found.passes for r in p.requests if r.status == "ok"):

@@ -14,9 +14,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from samebytes import definitions, speculation, stats
+from samebytes import analysis, definitions, speculation, stats
 from samebytes import record as records
-from samebytes.errors import RecordError, UsageError
+from samebytes.errors import UsageError
 from samebytes.record import Record
 from samebytes.replay import ARTICLE, Answer, Conversation, Replay, Settings
 from samebytes.speculation import StepCost, answer_of, assumed, replayable
@@ -259,7 +259,7 @@ def of_records(paths: Sequence[Path], ratio: float | None = None) -> Sweep:
     UsageError
         Where no record has answers with token ids, or ``ratio`` is outside `RATIOS`.
     RecordError
-        Where a named file is no record.
+        Where a named file is no record, and as `analysis.load` for a folder.
     """
     return over(list(_load(paths)), ratio)
 
@@ -301,14 +301,7 @@ def over(found: Sequence[Record], ratio: float | None = None, grid: Sequence[Set
 
 def _load(paths: Iterable[Path]) -> Iterator[Record]:
     for path in paths:
-        files = sorted(path.glob("*.json"), key=lambda file: file.stem) if path.is_dir() else [path]
-        for file in files:
-            try:
-                found = records.load(file)
-            except RecordError:
-                if path.is_dir():
-                    continue
-                raise
+        for found in analysis.load(path) if path.is_dir() else [records.load(path)]:
             if found.status == "complete":
                 yield found
 

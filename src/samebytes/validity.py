@@ -26,7 +26,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -35,6 +35,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from samebytes import strictyaml
 from samebytes.errors import UsageError, invalid, unknown
 from samebytes.workloads import CHECK_SUFFIX, Prompt
 
@@ -210,7 +211,7 @@ def load_check(folder: Path, prompt_id: str) -> Check | None:
     """
     path = folder / f"{prompt_id}{CHECK_SUFFIX}"
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = strictyaml.load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -226,6 +227,18 @@ def load_check(folder: Path, prompt_id: str) -> Check | None:
         own = _KINDS[kind].model_fields
         valid = {"": own, "rename": Rename.model_fields, "argument": Argument.model_fields}
         raise UsageError(f"{path}: {invalid(error, valid)}") from None
+
+
+def refuse_wrong(folder: Path, prompts: Iterable[Prompt]) -> None:
+    """Read the check beside each prompt and hold it to the prompt: what no answer could be judged by is refused now.
+
+    Raises
+    ------
+    UsageError
+        As `load_check` and `check`.
+    """
+    for prompt in prompts:
+        check(prompt, load_check(folder, prompt.id), "", None)
 
 
 def find_loop(text: str) -> Loop | None:
@@ -298,15 +311,17 @@ def _check_code(prompt: Prompt, declared: CodeCheck, text: str, reasons: list[st
         raise UsageError(f"{prompt.id}: a code check needs a fenced block in the prompt")
     code, wrapping = extract_code(text)
     notes.extend(wrapping)
-    want = _edited(prompt.id, original, declared)
+    try:
+        want = ast.parse(_edited(prompt.id, original, declared))
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{prompt.id}: a code check needs Python code in the prompt, also as asked: {error}") from None
     try:
         reasons.extend(_code_reasons(want, code, declared))
     except RecursionError:  # an answer that loops inside one expression
         reasons.append("the code nests too deeply to compare")
 
 
-def _code_reasons(want_source: str, code: str, declared: CodeCheck) -> Iterator[str]:
-    want = ast.parse(want_source)
+def _code_reasons(want: ast.Module, code: str, declared: CodeCheck) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # SyntaxWarning: an invalid escape is the answer's own affair
