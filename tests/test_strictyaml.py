@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import yaml
 
-from samebytes import strictyaml
+from samebytes import bookbuild, citation, pagecheck, published, strictyaml
+from samebytes.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -43,3 +48,20 @@ def test_a_key_that_is_given_twice_is_named_with_its_lines(text: str, words: str
 def test_no_python_object_is_made() -> None:
     with pytest.raises(yaml.YAMLError):
         strictyaml.load("!!python/object/apply:os.getcwd []\n")
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "CITATION.cff": citation.load,
+    "_toc.yml": bookbuild.pages,
+    "page.md": lambda root: pagecheck.check_sources(root, ["page"]),
+    "published.yaml": lambda root: published.load(root / "published.yaml"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_who_reads_a_file_names_it_and_the_key(tmp_path: Path, name: str) -> None:
+    twice = "title: a\ntitle: b\n"
+    cell = "```{code-cell} python\n1\n```\n"
+    (tmp_path / name).write_text(f"---\n{twice}---\n{cell}" if name.endswith(".md") else twice)
+    with pytest.raises(UsageError, match=rf"{re.escape(name)}.* is not valid YAML: key 'title' is given twice"):
+        READERS[name](tmp_path)
