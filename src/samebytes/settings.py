@@ -39,13 +39,13 @@ def _check_flags(flags: dict[str, FlagValue]) -> dict[str, FlagValue]:
 
 
 def _check_workloads(chosen: list[str]) -> list[str]:
+    twice = sorted({name for name in chosen if chosen.count(name) > 1})
+    if chosen and not twice:
+        return chosen
     valid = ", ".join(workloads.names(paths.workloads())) or "(none)"
     if not chosen:
         raise ValueError(f"names none; leave the key out, or name some. Valid: {valid}")
-    twice = sorted({name for name in chosen if chosen.count(name) > 1})
-    if twice:
-        raise ValueError(f"names {', '.join(map(repr, twice))} twice; name each once. Valid: {valid}")
-    return chosen
+    raise ValueError(f"names {', '.join(map(repr, twice))} twice; name each once. Valid: {valid}")
 
 
 class ServerConfig(Settings):
@@ -421,12 +421,12 @@ def divergence_from_namespace(namespace: Mapping[str, object]) -> tuple[Path, st
 def records_folder(study: str) -> Path:
     """Return the folder of a study's records; a study without any is refused with those that have some."""
     measured = sorted({path.parent.name for path in paths.results().glob("*/*.json")} - {paths.bench().name})
-    if study not in measured and study in names(paths.studies()):
+    if study in measured:
+        return paths.results() / study
+    if study in names(paths.studies()):
         have = ", ".join(measured) or "(none)"
         raise UsageError(f"study {study!r} has no records yet: samebytes study {study}. With records: {have}")
-    if study not in measured:
-        raise unknown("study with records", study, measured)
-    return paths.results() / study
+    raise unknown("study with records", study, measured)
 
 
 def records_at(text: str) -> Path:

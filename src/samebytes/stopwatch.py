@@ -121,6 +121,11 @@ class Bench(Part):
         found = (of(p) for p in self.counted if p.client == client and p.cell == cell)
         return [value for value in found if value is not None]
 
+    def medians(self, cell: Cell, of: Callable[[Pass], float | None]) -> dict[str, float]:
+        """Return one quantity's median over the repetitions by client, of those for which it was measured."""
+        found = {client: self.values(cell, client, of) for client in self.clients(cell)}
+        return {client: stats.median(values) for client, values in found.items() if values}
+
     def lateness(self, cell: Cell) -> float:
         """Return the server's own p99 lateness in a cell: the median over all passes that count."""
         return stats.median([p.server_late_p99_s for p in self.counted if p.cell == cell])
@@ -239,8 +244,7 @@ def judge(bench: Bench, goal: Goal) -> Judged:
     cell = next((c for c in bench.at_once if c.streams == goal.streams), None)
     if cell is None:
         return Judged(goal, [], goal.limit, goal.against, None, None, 0.0, ABSENT)
-    found = {name: bench.values(cell, name, goal.quantity.of) for name in bench.clients(cell)}
-    medians = {name: stats.median(values) for name, values in found.items() if values}
+    medians = bench.medians(cell, goal.quantity.of)
     floor, mine = medians.pop("floor", None), medians.pop(OURS, None)
     other = goal.against or min(medians, key=lambda name: medians[name], default=None)
     others = None if other is None else medians.get(other)
@@ -248,7 +252,7 @@ def judge(bench: Bench, goal: Goal) -> Judged:
     limit = goal.limit
     if limit is None and others is not None:
         limit = others / 2
-    ours = found.get(OURS, [])
+    ours = bench.values(cell, OURS, goal.quantity.of)
     if mine is None or limit is None:
         verdict = ABSENT
     elif min(ours) <= limit < max(ours):

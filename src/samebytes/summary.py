@@ -57,10 +57,7 @@ def build(folder: Path, references: Sequence[str] | None = None, candidates: Seq
 def checker(records: Sequence[Record]) -> analysis.Check:
     """Return what checks an answer, for the prompts whose file is the very one that the records' runs sent."""
     folder = paths.workloads()
-    sent: dict[str, set[str]] = {}
-    for found in records:
-        for info in found.prompts:
-            sent.setdefault(info.id, set()).add(info.sha256)
+    sent = _sent(records)
     known = {
         prompt.id: (prompt, validity.load_check(folder, prompt.id))
         for prompt in workloads.load(folder)
@@ -121,13 +118,22 @@ def verify(folder: Path) -> list[str]:
 
 def edited(folder: Path) -> list[str]:
     """Return the ids of the prompts whose file is missing, or is not the one that the study's records sent."""
-    sent = {(info.id, info.sha256) for found in analysis.load(folder) for info in found.prompts}
-    return sorted({key for key, sha256 in sent if _file_sha256(key) != sha256})
+    return sorted(key for key, digests in _sent(analysis.load(folder)).items() if digests != {_file_sha256(key)})
 
 
 def _file_sha256(prompt_id: str) -> str | None:
+    # alone, not through `workloads.load`: that refuses a folder from which the last prompt is gone
     path = paths.workloads() / f"{prompt_id}.md"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _sent(records: Iterable[Record]) -> dict[str, set[str]]:
+    """Return the digests of the files that records' prompts were sent from, by prompt."""
+    sent: dict[str, set[str]] = {}
+    for found in records:
+        for info in found.prompts:
+            sent.setdefault(info.id, set()).add(info.sha256)
+    return sent
 
 
 def _contradictions(found: Record) -> Iterator[str]:

@@ -323,8 +323,9 @@ def load_table(study: Measured) -> Html:
 
 def waiting_chart(study: Measured) -> Html:
     """Return the chart of each request's wait for its first token, in sending order."""
-    found = loads(study)
-    shown = {load.config: load for load in reversed(found)}
+    found = _first_legs(study)
+    if found is None:
+        return Html()
     rows: list[dict[str, Any]] = [
         {
             "config": load.config,
@@ -332,7 +333,7 @@ def waiting_chart(study: Measured) -> Html:
             "prompt_tokens": request.prompt_tokens,
             "ttft_s": request.ttft_s,
         }
-        for load in shown.values()
+        for load in reversed(found)
         for number_, request in enumerate(sorted(load.leg.requests, key=lambda r: r.scheduled_s), 1)
         if request.ttft_s is not None
     ]
@@ -350,7 +351,7 @@ def waiting_chart(study: Measured) -> Html:
                 source=study.name,
             ),
         )
-        for load in reversed(shown.values())
+        for load in found
     ]
     return exhibit.chart(
         f"capacity-waiting-{study.name}",
@@ -358,7 +359,7 @@ def waiting_chart(study: Measured) -> Html:
         html("Seconds until the first token of each request of the concurrent leg. {}.", join(said, "; ")),
         "Each mark is a request, in the order in which they were sent; it waits for a place in the batch, for room in "
         "the pool, and for its own prompt to be read.",
-        exhibit.origin(study, *dict.fromkeys(load.config for load in found)),
+        exhibit.origin(study, *CONFIGS),
         data=rows,
     )
 

@@ -107,8 +107,7 @@ class Blocks:
             total = common.byte_count(pair)
             if total is not None:
                 share = of(total.counts["same"], total.judged, source=common.pair_source(study, pair))
-                alone = " (no control)" if pair.baseline_starts < 2 else ""
-                kept.append(html("{} {}{}", code(pair.candidate), share, alone))
+                kept.append(html("{} {}{}", code(pair.candidate), share, common.uncontrolled(pair)))
         where = common.machine(study)
         return (
             html("On {} alone, these keep the bytes of the baseline: {}.", where, join(kept, ", ")) if kept else Html()

@@ -90,6 +90,11 @@ def pair(found: Measured, candidate: str, reference: str = "baseline") -> Pair |
     return next(pairs, None)
 
 
+def uncontrolled(pair: Pair) -> str:
+    """Return the mark of a count that no control stands behind: the reference was started once."""
+    return " (no control)" if pair.baseline_starts < 2 else ""
+
+
 def heading(found: Measured, page: str) -> Html:
     """Return a study's title as a heading that can be linked to."""
     return prose.heading(f"{page}-{found.name}", given(found.title, source=f"studies/{found.name}.yaml"), 3)

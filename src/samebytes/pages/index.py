@@ -79,7 +79,7 @@ def _kept(pairs: Sequence[tuple[Measured, Pair]]) -> list[Html]:
         html(
             "{}{} on {}",
             of(total.counts["same"], total.judged, source=common.pair_source(study, pair)),
-            " (no control)" if pair.baseline_starts < 2 else "",
+            common.uncontrolled(pair),
             common.machine(study),
         )
         for study, pair, total in counts

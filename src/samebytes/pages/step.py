@@ -269,15 +269,15 @@ def hints(found: Sequence[tuple[Measured, list[Profile]]]) -> dict[str, Html]:
             _waiting(base),
             count(ROWS, source="samebytes.pages.step.ROWS"),
             times(cost, source=_file(base)),
-            _rounds(base),
+            _rounds(base, ROWS),
         )
     return result
 
 
-def _rounds(found: Profile) -> Html:
-    """Return between what the rounds of a profile put the cost of `ROWS` rows, in brackets."""
+def _rounds(found: Profile, rows: int) -> Html:
+    """Return between what the rounds of a profile put the cost of so many rows, in brackets."""
     rounds = {row.rows: row.step_s for row in found.rows}
-    one, many = rounds.get(1), rounds.get(ROWS)
+    one, many = rounds.get(1), rounds.get(rows)
     if not one or not many:
         return Html()
     ends = (times(value, source=_file(found)) for value in (min(many) / max(one), max(many) / min(one)))
@@ -486,7 +486,7 @@ def transfer_table(study: Measured, base: Profile, name: str, article: Published
             given(study.title, source=study.name),
             common.as_printed(article, "verified_tokens"),
             times(cost.kernels, source=_file(base)),
-            _rounds(base),
+            _rounds(base, int(common.value_as_printed(article, "verified_tokens") or 0)),
             times(cost.run, source=f"results/{study.name}", missing="n-gram speculation did not run"),
         ),
         ["workload", "published", "tokens per step there", "speed-up by rows", "speed-up as it runs"],

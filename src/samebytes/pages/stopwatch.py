@@ -40,48 +40,45 @@ def conclusion(bench: Bench | None) -> Html:
     if bench is None:
         return paragraph("Not measured yet. To measure it: {}.", code("make bench"))
     cell = max(bench.cells, key=lambda c: (c.streams, -c.stagger_s, c.tokens == "1"))
-    mine, rate, cpu, after = (
-        bench.values(cell, OURS, of) for of in (TTFT.of, RATE.of, CPU.of, lambda p: p.after_cpu_per_chunk_s)
+    late = bench.medians(cell, TTFT.of)
+    rate, cpu, after = (
+        bench.medians(cell, of).get(OURS) for of in (RATE.of, CPU.of, lambda p: p.after_cpu_per_chunk_s)
     )
-    if not mine or not rate:
+    if OURS not in late:
         return Html()
     return paragraph(
         "With {} at once, this project’s client is {} off in the TTFT of the worst of a hundred streams, and {} "
         "in the decode rate of the worst one (medians of {} repetitions). {} The server itself was {} late, the worst "
         "time in a hundred.{}",
         html("{} streams", count(cell.streams, source=SOURCE)),
-        _median(mine, TTFT),
-        _median(rate, RATE),
-        count(len(mine), source=SOURCE),
+        _shown(late[OURS], TTFT),
+        _shown(rate, RATE),
+        count(len(bench.values(cell, OURS, TTFT.of)), source=SOURCE),
         html(
             "It spends {} of CPU on a chunk while they run, and {} on parsing it afterwards.",
-            _median(cpu, CPU),
-            _median(after, CPU),
+            _shown(cpu, CPU),
+            _shown(after, CPU),
         )
-        if cpu
+        if cpu is not None
         else Html(),
-        number(bench.lateness(cell), TTFT.digits, "ms", source=SOURCE, scale=1000),
-        _others(bench, cell),
+        _shown(bench.lateness(cell), TTFT),
+        _others(late),
     )
 
 
-def _median(values: Sequence[float], quantity: Quantity) -> Html:
-    """Return the median of a quantity's repetitions as the quantity is shown."""
-    value = stats.median(values) if values else None
+def _shown(value: float | None, quantity: Quantity) -> Html:
     return number(value, quantity.digits, quantity.unit, source=SOURCE, scale=quantity.scale)
 
 
-def _others(bench: Bench, cell: Cell) -> Html:
-    """Return how far the floor and the best of the other clients are off in the TTFT."""
-    found = {name: bench.values(cell, name, TTFT.of) for name in bench.clients(cell)}
-    floor = found.pop("floor", [])
-    del found[OURS]
-    best = min(found, key=lambda name: stats.median(found[name]), default=None)
+def _others(late: Mapping[str, float]) -> Html:
+    """Return how far the floor and the best of the other clients are off in the TTFT, of the medians by client."""
+    others = {name: value for name, value in late.items() if name not in ("floor", OURS)}
+    best = min(others, key=lambda name: others[name], default=None)
     parts = []
     if best is not None:
-        parts.append(html(" The best of the others, {}, is {} off there.", code(best), _median(found[best], TTFT)))
-    if floor:
-        parts.append(html(" A reader that does nothing else is {} off.", _median(floor, TTFT)))
+        parts.append(html(" The best of the others, {}, is {} off there.", code(best), _shown(others[best], TTFT)))
+    if "floor" in late:
+        parts.append(html(" A reader that does nothing else is {} off.", _shown(late["floor"], TTFT)))
     return join(parts)
 
 
@@ -137,8 +134,7 @@ def goals(bench: Bench | None) -> Html:
     for found in (stopwatch.judge(bench, goal) for goal in stopwatch.GOALS):
         goal, quantity = found.goal, found.goal.quantity
         limit, others, floor, slack = (
-            number(value, quantity.digits, quantity.unit, source=SOURCE, scale=quantity.scale)
-            for value in (found.limit, found.others, found.floor, found.slack)
+            _shown(value, quantity) for value in (found.limit, found.others, found.floor, found.slack)
         )
         to_reach = html("at most {}", limit)
         if goal.limit is None:
@@ -376,11 +372,8 @@ def decode_s(request: Request) -> float | None:
 
 def agreed(found: Sequence[Measured]) -> Html:
     """Return how far the two clocks are apart over all passes."""
-    known = {
-        study.name: [c for record in study.records for p in record.passes if (c := both(p)) is not None]
-        for study in found
-    }
-    clocks = [c for each in known.values() for c in each]
+    by_study = [[c for record in study.records for p in record.passes if (c := both(p)) is not None] for study in found]
+    clocks = [c for each in by_study for c in each]
     if not clocks:
         return Html()
     source = f"every whole pass of results/{', '.join(study.name for study in found)}"
@@ -390,7 +383,7 @@ def agreed(found: Sequence[Measured]) -> Html:
         "On real engines, over {} passes of {} studies: the mean TTFT that the client reports differs from the "
         "engine’s own by {} to {} ms (median {}), and the mean decode time is at most {} from it.",
         count(len(clocks), source=source),
-        count(sum(map(bool, known.values())), source=source),
+        count(sum(map(bool, by_study)), source=source),
         number(min(apart), 1, source=source),
         number(max(apart), 1, source=source),
         number(stats.median(apart), 1, source=source),
